@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandfleet import AsyncFleet
+from sandfleet import AsyncFleet, AsyncSandbox
 from sandfleet.codeact import CodeActAgent, FinalAnswer, RunCode
-from sandfleet.driver import AgentTask, Bounds, DriverOptions, FixedParking, FleetDriver, TaskEnd
+from sandfleet.driver import AgentTask, Bounds, DriverOptions, FixedParking, FleetDriver, TaskEnd, actions
+from sandfleet.driver.checkpoint import Checkpoint
 
 
 def squares(*, think=0.0):
@@ -129,6 +130,47 @@ async def test_a_session_is_parked_while_its_model_thinks_and_keeps_its_variable
         control = await finished(FleetDriver(fleet=fleet), make, [AgentTask("t", "p")])
         assert (control["t"].answer, control["t"].spent.parks) == (("42",), 0)
         assert await claimed(fleet) == set()
+
+
+async def test_a_caller_that_reads_slowly_has_no_more_tasks_begun():
+    begun = []
+
+    def made():
+        for task in tasks(40):
+            begun.append(task.key)
+            yield task
+
+    async with await AsyncFleet.connect() as fleet, FleetDriver(fleet=fleet) as driver:
+        results = driver.run(raises, made(), concurrency=2)
+        assert (await anext(results)).end is TaskEnd.AGENT_ERROR
+        # Two results wait to be read, two tasks hold theirs, and the next one waits for room.
+        await asyncio.sleep(4.0)
+        assert len(begun) <= 6
+        assert len([result async for result in results]) == 39
+
+
+async def test_a_session_whose_sandbox_is_gone_is_one_more_attempt(tmp_path):
+    path = tmp_path / "run.sqlite"
+    async with await AsyncFleet.connect() as fleet:
+        kept = Checkpoint(path, time.time())
+        [task] = tasks(1)
+        taken = await kept.take(task.key, task.fingerprint(), time.time())
+        await kept.bound(taken, "sb-of-an-earlier-fleet")
+        await kept.act(taken, 1, actions.to_json(RunCode("print('never')")))
+        await kept.close()
+        found = await finished(FleetDriver(fleet=fleet), squares(), [task], checkpoint=path)
+        assert (found["t-0"].ok, found["t-0"].attempts) == (True, 2)
+
+
+async def test_the_fleet_that_others_of_this_process_share_stays_open():
+    async with AsyncSandbox.create() as sandbox:
+        found = await finished(FleetDriver(template="python"), squares(), tasks(1))
+        assert found["t-0"].ok
+        assert (await sandbox.set_timeout(60)).sandbox_id == sandbox.sandbox_id
+        # A template that does not exist: the option reaches the claim.
+        refused = await finished(FleetDriver(template="no-such"), squares(), tasks(1))
+        assert refused["t-0"].end is TaskEnd.PLATFORM_FAILURE
+        assert "no-such" in refused["t-0"].message
 
 
 async def test_a_caller_that_stops_reading_leaves_no_sandbox():

@@ -96,8 +96,10 @@ def test_the_command_lists_checks_and_approves(library):
         return done.stdout
 
     assert "unchecked" in skills("ls")
-    assert "stats@1 is awaiting review" in skills("check", "stats")
-    assert "def mean(values):" in skills("show", "stats")
-    assert "stats@1 is offered" in skills("approve", "stats", "--as", "ann")
-    assert library.get("stats").approved_by == "ann"
+    library.add("stats", CODE, "raise SystemExit('worse')")
+    assert "stats@2 is failed" in skills("check", "stats", code=1)
+    assert "stats@1 is awaiting review" in skills("check", "stats@1")
+    assert "def mean(values):" in skills("show", "stats@1")
+    assert "stats@1 is offered" in skills("approve", "stats@1", "--as", "ann")
+    assert library.get("stats", 1).approved_by == "ann"
     skills("show", "none", code=3)

@@ -21,6 +21,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -97,7 +98,7 @@ class Checkpoint:
         self._path = path
         try:
             self._connection = self._thread.submit(self._open, now).result()
-        except BaseException:
+        except BaseException:  # The caller has no object to close.
             self._thread.shutdown(wait=False)
             raise
 
@@ -138,8 +139,7 @@ class Checkpoint:
         """Begin the next attempt at a task: another claim, another sandbox. Raises NotOurs."""
 
         def write(cursor: sqlite3.Cursor) -> Taken:
-            cursor.execute("DELETE FROM actions WHERE key = ?", (taken.key,))
-            self._update(cursor, taken.key, "attempt = attempt + 1, sandbox_id = ''")
+            self._next_attempt(cursor, taken.key)
             return Taken(taken.key, taken.attempt + 1, self._request_id(cursor, taken.key, taken.attempt + 1))
 
         return await self._do(write)
@@ -148,12 +148,11 @@ class Checkpoint:
         """Leave a task whose sandbox was released to the next process that asks; no error if it is not ours."""
 
         def write(cursor: sqlite3.Cursor) -> None:
-            cursor.execute(
-                "UPDATE tasks SET owner = NULL, attempt = attempt + 1, sandbox_id = '' WHERE key = ? AND owner = ?",
-                (taken.key, self._owner),
-            )
+            self._next_attempt(cursor, taken.key)
+            self._update(cursor, taken.key, "owner = NULL")
 
-        await self._do(write)
+        with suppress(NotOurs):
+            await self._do(write)
 
     async def finish(self, key: str, result: TaskResult) -> None:
         """Note how a task ended. Raises NotOurs."""
@@ -211,7 +210,7 @@ class Checkpoint:
             try:
                 answer = work(cursor)
                 cursor.execute("COMMIT")
-            except BaseException:
+            except BaseException:  # Half a transaction must not stay open, whatever ended it.
                 if self._connection.in_transaction:
                     cursor.execute("ROLLBACK")
                 raise
@@ -250,6 +249,10 @@ class Checkpoint:
         cursor.execute(f"UPDATE tasks SET {change} WHERE key = ? AND owner = ?", (*values, key, self._owner))  # noqa: S608  our own words
         if cursor.rowcount != 1:
             raise NotOurs(key)
+
+    def _next_attempt(self, cursor: sqlite3.Cursor, key: str) -> None:
+        cursor.execute("DELETE FROM actions WHERE key = ?", (key,))
+        self._update(cursor, key, "attempt = attempt + 1, sandbox_id = ''")
 
     def _request_id(self, cursor: sqlite3.Cursor, key: str, attempt: int) -> str:
         run = cursor.execute("SELECT value FROM meta WHERE name = 'run'").fetchone()[0]

@@ -62,12 +62,9 @@ class Claiming:
         self._gate = gate
         self._epoch = epoch
         self.was_held_up = False
-        # The fleet's last word.
-        self.said: Queued | None = None
 
     def heard(self, news: Queued) -> None:
         """Note what the fleet says of it."""
-        self.said = news
         # The first position is told to each claim, also to one that is served at once.
         if news.position > 1 or (news.eta or 0.0) > 1.0 or not news.position:
             self.was_held_up = True

@@ -63,7 +63,8 @@ class FleetDriver:
     fleet         the fleet to claim from; None means the one that the environment names, as for `Sandbox.create`.
     options       see `DriverOptions`.
     on_progress   called with the live `Progress` five times a second: a `Bar`, say.
-    claim         options of each claim, as of `Sandbox.create`: pool, queue, namespace, template, limits, …
+    template      of the sandboxes; "" means the pool's, or "python" without a pool.
+    claim         options of each claim, as of `Sandbox.create`: pool, queue, namespace, limits, …
 
     As a context manager, and at the end of `asyncio.run`, it ends all sessions of its runs and releases their
     sandboxes.
@@ -75,6 +76,7 @@ class FleetDriver:
         fleet: AsyncFleet | None = None,
         options: DriverOptions | None = None,
         on_progress: OnProgress | None = None,
+        template: str = "",
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         **claim: Unpack[CreateOptions],
@@ -82,6 +84,7 @@ class FleetDriver:
         self._fleet = fleet
         self._options = options or DriverOptions()
         self._on_progress = on_progress
+        self._template = template
         self._claim = claim
         self._clock = clock
         self._wall = wall
@@ -116,18 +119,13 @@ class FleetDriver:
 
         Raises CheckpointError, and what the fleet's connection raises at the start.
         """
-        from sandfleet._fleets.discovery import default_fleet
-        from sandfleet._fleets.embedded import default_isolation
-        from sandfleet.values.sandbox import Isolation
+        from sandfleet._fleets.discovery import fleet_of_claim
 
-        isolation = Isolation(self._claim.get("isolation") or default_isolation())
-        fleet = self._fleet or await default_fleet(
-            isolation=isolation, pool=self._claim.get("pool", ""), namespace=self._claim.get("namespace")
-        )
+        most = concurrency or self._options.concurrency
+        fleet = self._fleet or await fleet_of_claim(self._claim)
         path = Path(checkpoint) if checkpoint is not None else None
         kept = await asyncio.to_thread(Checkpoint, path, self._wall())
-        shared = self._shared(fleet, make_agent, kept, concurrency or self._options.concurrency)
-        run = _Run(shared, tasks, concurrency or self._options.concurrency, self._on_progress, self._wall)
+        run = _Run(self._shared(fleet, make_agent, kept, most), tasks, most, self._on_progress, self._wall)
         self._runs.add(run)
         try:
             async for result in run.results():
@@ -135,8 +133,6 @@ class FleetDriver:
         finally:
             await run.stop()
             self._runs.discard(run)
-            if self._fleet is None:
-                await fleet.close()
 
     def _shared(self, fleet: AsyncFleet, make_agent: MakeAgent, kept: Checkpoint, concurrency: int) -> Shared:
         options = self._options
@@ -146,6 +142,7 @@ class FleetDriver:
             fleet=fleet,
             make_agent=make_agent,
             bounds=options.bounds,
+            template=self._template,
             claim_options=self._claim,
             gate=ClaimGate(concurrency),
             turns=Turns(options.executions or most),
@@ -210,17 +207,21 @@ class _Run:
             async with asyncio.TaskGroup() as group:
                 for given in self._tasks:
                     await self._room.acquire()
-                    group.create_task(self._begin(given))
+                    group.create_task(self._begin(given)).add_done_callback(self._leave)
             while self._elsewhere:
                 await asyncio.sleep(_LOOK)
                 async with asyncio.TaskGroup() as group:
                     for task in self._waiting():
                         await self._room.acquire()
-                        group.create_task(self._begin_known(task))
+                        group.create_task(self._begin_known(task)).add_done_callback(self._leave)
         except* Exception as group_error:  # noqa: BLE001  whatever stops the run is raised where its results are read
             await self._results.put(_first(group_error))
         else:
             await self._results.put(None)
+
+    def _leave(self, _: object) -> None:
+        """Make room, now that a result was handed over: a caller that reads slowly has no more tasks begun."""
+        self._room.release()
 
     def _waiting(self) -> Iterator[AgentTask]:
         waiting, self._elsewhere = self._elsewhere, {}
@@ -229,31 +230,27 @@ class _Run:
     async def _begin(self, given: AgentTask | str) -> None:
         """Start a task of the list, unless its key was there before."""
         task = AgentTask.of(given)
-        if task.key in self._seen:
-            is_same = self._seen[task.key] == task.fingerprint()
-            message = "the list has this task twice" if is_same else "the list has this key for two tasks"
-            self._room.release()
-            await self._tell(TaskResult(task.key, TaskEnd.REFUSED, message))
+        fingerprint = task.fingerprint()
+        if (known := self._seen.get(task.key)) is None:
+            self._seen[task.key] = fingerprint
+            await self._begin_known(task)
             return
-        self._seen[task.key] = task.fingerprint()
-        await self._begin_known(task)
+        message = "the list has this task twice" if known == fingerprint else "the list has this key for two tasks"
+        await self._tell(TaskResult(task.key, TaskEnd.REFUSED, message))
 
     async def _begin_known(self, task: AgentTask) -> None:
-        try:
-            state = await self._shared.checkpoint.take(task.key, self._seen[task.key], self._wall())
-            result: TaskResult | None
-            match state:
-                case TaskResult():
-                    result = state
-                case Busy():
-                    result = None
-                case Different():
-                    message = "the checkpoint has this key with another prompt, other files or other data"
-                    result = TaskResult(task.key, TaskEnd.REFUSED, message)
-                case _:
-                    result = await work(task, state, self._shared)
-        finally:
-            self._room.release()
+        state = await self._shared.checkpoint.take(task.key, self._seen[task.key], self._wall())
+        result: TaskResult | None
+        match state:
+            case TaskResult():
+                result = state
+            case Busy():
+                result = None
+            case Different():
+                message = "the checkpoint has this key with another prompt, other files or other data"
+                result = TaskResult(task.key, TaskEnd.REFUSED, message)
+            case _:
+                result = await work(task, state, self._shared)
         if result is None:
             self._elsewhere[task.key] = task
         else:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandfleet._wire.retry import Backoff
-from sandfleet.codeact.conversation import AgentRun, End, Policy
+from sandfleet.codeact.conversation import AgentRun, Policy
 from sandfleet.codeact.loop import CodeActAgent
 from sandfleet.driver import actions
 from sandfleet.driver.checkpoint import Checkpoint, CheckpointError, NotOurs, Taken
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
 # How long the release of a sandbox may take; its lease ends it otherwise. In seconds.
 _RELEASE = 15.0
 _BACKOFF = Backoff(1.0, 30.0)
-_ENDS = {
-    End.ANSWERED: TaskEnd.ANSWERED,
-    End.OUT_OF_STEPS: TaskEnd.OUT_OF_STEPS,
-    End.GAVE_UP: TaskEnd.GAVE_UP,
-    End.POLICY_FAILED: TaskEnd.POLICY_FAILED,
-    End.PLATFORM_FAILURE: TaskEnd.PLATFORM_FAILURE,
-}
 
 
 class Agent(Protocol):
@@ -73,6 +66,7 @@ class Shared:
     fleet: AsyncFleet
     make_agent: MakeAgent
     bounds: Bounds
+    template: str
     claim_options: CreateOptions
     gate: ClaimGate
     turns: Turns
@@ -90,7 +84,10 @@ async def work(task: AgentTask, taken: Taken, shared: Shared) -> TaskResult | No
         while True:
             with tracing.call("task", {"sandfleet.task.key": task.key, "sandfleet.task.attempt": str(taken.attempt)}):
                 session = Session(task, taken, shared)
-                result = replace(await session.run(), trace_id=_trace_id(), attempts=taken.attempt)
+                result = await session.run()
+                # A session whose earlier sandbox was gone is another attempt.
+                taken = session.taken
+                result = replace(result, trace_id=_trace_id(), attempts=taken.attempt)
             is_platform = result.end is TaskEnd.PLATFORM_FAILURE
             if not is_platform:
                 shared.allowance.earn()
@@ -126,7 +123,7 @@ class Session:
 
     def __init__(self, task: AgentTask, taken: Taken, shared: Shared) -> None:
         self._task = task
-        self._taken = taken
+        self.taken = taken
         self._shared = shared
         self._stage: Stage | None = None
         # Whether a failure of the platform may end another way in another sandbox.
@@ -139,9 +136,9 @@ class Session:
             self._enter(Stage.CLAIMING)
             try:
                 sandbox = await self._open()
+            except CheckpointError:
+                raise
             except SandfleetError as error:
-                if isinstance(error, CheckpointError):
-                    raise
                 self.is_retryable = error.retryable
                 return self._ended(TaskEnd.PLATFORM_FAILURE, f"no sandbox: {error}")
             waited = self._shared.clock() - began
@@ -164,11 +161,11 @@ class Session:
 
     async def _open(self) -> DrivenSandbox:
         """Take the sandbox of an earlier process on, or claim one. Raises SandfleetError."""
-        if self._taken.sandbox_id:
+        if self.taken.sandbox_id:
             try:
-                sandbox = await DrivenSandbox.resume(self._taken.sandbox_id, fleet=self._shared.fleet, keep_alive=True)
+                sandbox = await DrivenSandbox.resume(self.taken.sandbox_id, fleet=self._shared.fleet, keep_alive=True)
             except (SandboxEnded, ClaimError):
-                self._taken = await self._shared.checkpoint.again(self._taken)
+                self.taken = await self._shared.checkpoint.again(self.taken)
             else:
                 return self._driven(sandbox, is_continued=True)
         options: CreateOptions = {
@@ -176,11 +173,11 @@ class Session:
             "max_wait": self._shared.bounds.claim,
             "keep_alive": True,
             **self._shared.claim_options,
-            "request_id": self._taken.request_id,
+            "request_id": self.taken.request_id,
         }
         async with self._shared.gate.claim() as claiming:
             options["on_queued"] = partial(self._heard, claiming.heard, self._shared.claim_options.get("on_queued"))
-            sandbox = await DrivenSandbox.create(fleet=self._shared.fleet, **options)
+            sandbox = await DrivenSandbox.create(self._shared.template, fleet=self._shared.fleet, **options)
         return self._driven(sandbox, is_continued=False)
 
     def _heard(self, heard: Callable[[Queued], None], own: OnQueued | None, news: Queued) -> object:
@@ -189,7 +186,7 @@ class Session:
         return own(news) if own is not None else None
 
     def _driven(self, sandbox: DrivenSandbox, *, is_continued: bool) -> DrivenSandbox:
-        sandbox.drive(self._shared.turns, self._taken.request_id[:24], is_continued=is_continued)
+        sandbox.drive(self._shared.turns, self.taken.request_id[:24], is_continued=is_continued)
         return sandbox
 
     async def _in(self, sandbox: DrivenSandbox) -> TaskResult:
@@ -229,9 +226,9 @@ class Session:
         return replace(result, spent=await self._spent(run, used[-1], gaps))
 
     async def _agent(self, sandbox: DrivenSandbox, gaps: Gaps) -> Agent:
-        recorded = tuple(map(actions.from_json, self._taken.actions)) if sandbox.is_continued else ()
+        recorded = tuple(map(actions.from_json, self.taken.actions)) if sandbox.is_continued else ()
         if not recorded:
-            await self._shared.checkpoint.bound(self._taken, sandbox.sandbox_id)
+            await self._shared.checkpoint.bound(self.taken, sandbox.sandbox_id)
             for path, content in self._task.files.items():
                 await sandbox.files.write(path, content)
         made = self._shared.make_agent(sandbox, self._task)
@@ -243,12 +240,13 @@ class Session:
     def _driven_policy(self, policy: Policy, recorded: tuple[Any, ...], gaps: Gaps) -> Policy:
         async def record(number: int, action: Any) -> None:
             self._shared.progress.steps += 1
-            await self._shared.checkpoint.act(self._taken, number, actions.to_json(action))
+            await self._shared.checkpoint.act(self.taken, number, actions.to_json(action))
 
         return DrivenPolicy(policy, recorded, record, gaps)
 
     async def _judged(self, run: AgentRun, sandbox: AsyncSandbox) -> TaskResult:
-        end, message = _ENDS[run.end], run.message
+        # Each end of a run is one of a task, by the same word.
+        end, message = TaskEnd(run.end.value), run.message
         answer = tuple(str(value) for value in run.answer.values) if run.answer else ()
         if end is TaskEnd.ANSWERED and self._task.check is not None:
             end, message = await self._checked(run, sandbox)
@@ -260,13 +258,10 @@ class Session:
         assert check is not None
         try:
             async with asyncio.timeout(self._shared.bounds.check):
-                said = (
-                    check(run, sandbox)
-                    if inspect.iscoroutinefunction(check)
-                    else asyncio.to_thread(check, run, sandbox)
-                )
+                # A plain function runs in a thread: it may take long.
+                is_async = inspect.iscoroutinefunction(check)
+                said = check(run, sandbox) if is_async else await asyncio.to_thread(check, run, sandbox)
                 trouble = await said if inspect.isawaitable(said) else said
-                trouble = await trouble if inspect.isawaitable(trouble) else trouble
         except TimeoutError:
             return TaskEnd.CHECK_FAILED, f"the checker did not return within {self._shared.bounds.check:g} s"
         except SandfleetError as error:

@@ -60,6 +60,7 @@ async def _run(options: Namespace, tasks: Sequence[EvalTask], policies: Sequence
     driver = FleetDriver(
         options=DriverOptions(concurrency=options.concurrency, bounds=Bounds(session=options.timeout)),
         on_progress=bar,
+        template=options.template,
         **_claim(options),
     )
     samples = []

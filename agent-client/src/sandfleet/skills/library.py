@@ -47,18 +47,23 @@ class SkillLibrary:
         return tuple(self.get(path.stem) for path in sorted(self._names()))
 
     def offered(self) -> tuple[Skill, ...]:
-        """Return the newest version of each skill that sessions are offered. Raises SkillError."""
-        every = ([one for one in self.versions(path.stem) if one.state is SkillState.OFFERED] for path in self._names())
-        return tuple(sorted((versions[-1] for versions in every if versions), key=lambda skill: skill.name))
+        """Return the newest version of each skill that sessions are offered, by name. Raises SkillError."""
+        found = []
+        for path in sorted(self._names()):
+            index = self._index(path.stem)
+            # Only the version that is wanted is read: claims wait for this.
+            numbers = [n for n, one in enumerate(index, start=1) if one["state"] == SkillState.OFFERED]
+            found += [self._skill(path.stem, number, index[number - 1]) for number in numbers[-1:]]
+        return tuple(found)
 
     def get(self, name: str, version: int | None = None) -> Skill:
         """Return a version of a skill, the newest by default. Raises NotFoundError, SkillError."""
-        versions = self.versions(name)
-        found = versions if version is None else [one for one in versions if one.version == version]
-        if not found:
-            what = f"{name} has no version {version}" if versions else f"{name} is not there"
+        index = self._index(name)
+        number = len(index) if version is None else version
+        if not 0 < number <= len(index):
+            what = f"{name} has no version {version}" if index else f"{name} is not there"
             raise NotFoundError(f"cannot find the skill: {what}", reason="SkillNotFound", subject=name)
-        return found[-1]
+        return self._skill(name, number, index[number - 1])
 
     def versions(self, name: str) -> tuple[Skill, ...]:
         """Return all versions of a skill, the oldest first; none if there is no such skill. Raises SkillError."""
@@ -82,12 +87,23 @@ class SkillLibrary:
                     raise InvalidArgument(f"cannot save the skill {name}: {why}", reason="TooManyVersions")
                 self._write(self.folder / "objects" / f"{digest}.json", body)
                 versions.append({"digest": digest, "state": SkillState.UNCHECKED.value})
-        return self.get(name)
+            # Another process may save the next one as soon as the lock is free.
+            number = len(versions)
+        return self.get(name, number)
 
     def checked(self, skill: Skill, failure: str) -> Skill:
-        """Note how the tests of a version have ended; `failure` is "" when they passed. Raises SkillError."""
-        state = SkillState.AWAITING_REVIEW if skill.marks else SkillState.OFFERED
-        return self._set(skill, SkillState.FAILED if failure else state, failure[:2000])
+        """Note how the tests of a version have ended; `failure` is "" when they passed.
+
+        What a person has decided stays: a rejected version is not offered again, and an approved one waits for no
+        second approval. Raises SkillError.
+        """
+        with self._changing(skill.name) as versions:
+            entry = self._entry(versions, skill)
+            if entry["state"] != SkillState.REJECTED:
+                waits = skill.marks and not entry.get("approved_by")
+                passed = SkillState.AWAITING_REVIEW if waits else SkillState.OFFERED
+                entry.update(state=(SkillState.FAILED if failure else passed).value, why=failure[:2000])
+        return self.get(skill.name, skill.version)
 
     def approve(self, skill: Skill, person: str) -> Skill:
         """Offer a version that awaits review. Its marks stay: a session that loads it has received what they say.
@@ -107,11 +123,14 @@ class SkillLibrary:
 
     def _set(self, skill: Skill, state: SkillState, why: str, **more: str) -> Skill:
         with self._changing(skill.name) as versions:
-            entry = versions[skill.version - 1] if skill.version <= len(versions) else {}
-            if entry.get("digest") != skill.digest:
-                raise SkillError(f"cannot change the skill {skill.name}: version {skill.version} is another one now")
-            entry.update(state=state.value, why=why, **more)
+            self._entry(versions, skill).update(state=state.value, why=why, **more)
         return self.get(skill.name, skill.version)
+
+    def _entry(self, versions: list[dict[str, Any]], skill: Skill) -> dict[str, Any]:
+        entry = versions[skill.version - 1] if skill.version <= len(versions) else {}
+        if entry.get("digest") != skill.digest:
+            raise SkillError(f"cannot change the skill {skill.name}: version {skill.version} is another one now")
+        return entry
 
     def _names(self) -> list[Path]:
         names = self.folder / "names"
@@ -125,7 +144,7 @@ class SkillLibrary:
         path = self.folder / "names" / f"{name}.json"
         try:
             said = json.loads(path.read_bytes())
-            return [dict(one) for one in said["versions"]]
+            return [{**one, "digest": one["digest"], "state": SkillState(one["state"])} for one in said["versions"]]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:

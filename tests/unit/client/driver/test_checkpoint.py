@@ -87,12 +87,14 @@ async def test_each_attempt_has_a_request_id_of_its_own(path):
     await checkpoint.bound(first, "sb-1")
     await checkpoint.act(first, 1, "one")
     second = await checkpoint.again(first)
+    await checkpoint.bound(second, "sb-2")
+    await checkpoint.act(second, 1, "one")
     other = await checkpoint.take("l", "f", NOW)
     assert len({first.request_id, second.request_id, other.request_id}) == 3
     assert (second.attempt, second.sandbox_id, second.actions) == (2, "", ())
     await checkpoint.give_back(second)
     third = await checkpoint.take("k", "f", NOW)
-    assert third.attempt == 3
+    assert (third.attempt, third.sandbox_id, third.actions) == (3, "", ())
     await checkpoint.close()
 
 

@@ -69,6 +69,16 @@ def test_a_person_approves_what_comes_from_an_untrusted_session_and_its_marks_st
     assert library.offered() == ()
 
 
+def test_tests_that_run_again_undo_no_decision_of_a_person(library):
+    approved = library.approve(library.checked(library.add("stats", CODE, TESTS, marks=("secret",)), ""), "ann")
+    assert library.checked(approved, "").state is SkillState.OFFERED
+    # A check may have read the skill before it was rejected.
+    rejected = library.reject(approved, "too slow")
+    for failure in ("", "its tests fail"):
+        assert library.checked(approved, failure) == rejected
+    assert library.offered() == ()
+
+
 def test_a_failed_new_version_leaves_the_old_one_offered(library):
     old = library.checked(library.add("stats", CODE, TESTS), "")
     library.checked(library.add("stats", CODE + "# worse\n", TESTS), "its tests fail")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import getpass
 import json
 from dataclasses import asdict
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "reject":
         skill = library.reject(skill, options.reason)
     elif options.action == "check":
-        skill = _checked(library, skill)
+        skill = asyncio.run(_checked(library, skill))
     return _show(skill, as_json=options.json, in_full=options.action == "show")
 
 
@@ -75,11 +76,12 @@ def _row(skill: Skill) -> tuple[str, ...]:
     return skill.name, str(skill.version), state, marks, skill.sandbox_id or "-", skill.summary or "-"
 
 
-def _checked(library: SkillLibrary, skill: Skill) -> Skill:
-    from sandfleet import Sandbox
+async def _checked(library: SkillLibrary, skill: Skill) -> Skill:
+    from sandfleet import AsyncSandbox
+    from sandfleet.resources.skills import failed_tests
 
-    with Sandbox.create(skills=library, egress="none") as sandbox:
-        return sandbox.skills.check(skill.name)
+    async with AsyncSandbox.create(egress="none") as sandbox:
+        return library.checked(skill, await failed_tests(skill, sandbox))
 
 
 def _show(skill: Skill, *, as_json: bool, in_full: bool) -> int:
