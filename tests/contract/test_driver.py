@@ -17,6 +17,7 @@ from sandfleet import AsyncFleet, AsyncSandbox
 from sandfleet.codeact import CodeActAgent, FinalAnswer, RunCode
 from sandfleet.driver import AgentTask, Bounds, DriverOptions, FixedParking, FleetDriver, TaskEnd, actions
 from sandfleet.driver.checkpoint import Checkpoint
+from sandfleet.driver.session import Session
 
 
 def squares(*, think=0.0):
@@ -46,8 +47,12 @@ def tasks(count, **fields):
 
 
 async def claimed(fleet):
-    """The sandboxes that have an owner."""
-    return {one.sandbox_id for one in await fleet.list() if one.state != "warm"}
+    """The sandboxes that have an owner, once none is starting: that may be for an owner or for the pool."""
+    found = await fleet.list()
+    while any(one.state == "starting" for one in found):
+        await asyncio.sleep(0.1)
+        found = await fleet.list()
+    return {one.sandbox_id for one in found if one.state != "warm"}
 
 
 async def finished(driver, make, given, **options):
@@ -173,6 +178,34 @@ async def test_the_fleet_that_others_of_this_process_share_stays_open():
         assert "no-such" in refused["t-0"].message
 
 
+@pytest.mark.parametrize("is_undone", [True, False], ids=["", "control: the claim is not undone"])
+async def test_a_claim_whose_answer_an_interrupt_has_lost_leaves_no_sandbox(monkeypatch, is_undone):
+    create, lost = Session._claim, []
+
+    async def loses(session, options):
+        made = await create(session, options)
+        if not lost:
+            lost.append(made.sandbox_id)
+            await made.close()
+            # The answer does not come before the interrupt.
+            await asyncio.Event().wait()
+        return made
+
+    async def leaves(*_): ...
+
+    monkeypatch.setattr(Session, "_claim", loses)
+    if not is_undone:
+        monkeypatch.setattr(Session, "_undone", leaves)
+    async with await AsyncFleet.connect() as fleet, FleetDriver(fleet=fleet) as driver:
+        results = asyncio.create_task(finished(driver, squares(), tasks(1)))
+        while not lost:
+            await asyncio.sleep(0.05)
+        results.cancel()
+        await asyncio.gather(results, return_exceptions=True)
+        assert await claimed(fleet) == (set() if is_undone else set(lost))
+        await fleet.release(lost[0])
+
+
 async def test_a_caller_that_stops_reading_leaves_no_sandbox():
     async with await AsyncFleet.connect() as fleet, FleetDriver(fleet=fleet) as driver:
         async for _ in driver.run(squares(think=0.2), tasks(4)):
@@ -230,11 +263,11 @@ def said(process):
     return [json.loads(line) for line in out.splitlines()], errors
 
 
-async def until_sandboxes_work(address):
+async def until_sandboxes_work(address, seconds=1.0):
     async with await AsyncFleet.connect(address) as fleet:
         while len(await claimed(fleet)) < 4:
             await asyncio.sleep(0.1)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(seconds)
 
 
 EVERY = sorted([f"t-{n}", "answered", [str(n * n)]] for n in range(4))
@@ -257,9 +290,10 @@ async def test_a_killed_driver_is_continued_in_its_sandboxes_and_no_cell_runs_tw
     assert all(line[4] for line in third)
 
 
-async def test_an_interrupted_driver_releases_its_sandboxes_and_its_tasks(dev, begin):
+@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["while it claims", "while its agents work"])
+async def test_an_interrupted_driver_releases_its_sandboxes_and_its_tasks(dev, begin, seconds):
     interrupted = begin()
-    await until_sandboxes_work(dev)
+    await until_sandboxes_work(dev, seconds)
     interrupted.send_signal(signal.SIGINT)
     await asyncio.to_thread(interrupted.communicate, timeout=60)
     async with await AsyncFleet.connect(dev) as fleet:

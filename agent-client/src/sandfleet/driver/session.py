@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -175,10 +176,35 @@ class Session:
             **self._shared.claim_options,
             "request_id": self.taken.request_id,
         }
-        async with self._shared.gate.claim() as claiming:
-            options["on_queued"] = partial(self._heard, claiming.heard, self._shared.claim_options.get("on_queued"))
-            sandbox = await DrivenSandbox.create(self._shared.template, fleet=self._shared.fleet, **options)
-        return self._driven(sandbox, is_continued=False)
+        return self._driven(await self._claimed(options), is_continued=False)
+
+    async def _claimed(self, options: CreateOptions) -> DrivenSandbox:
+        """Claim a sandbox. Cancelled, it leaves none behind. Raises SandfleetError."""
+        made: DrivenSandbox | None = None
+        own = options.get("on_queued")
+        try:
+            async with self._shared.gate.claim() as claiming:
+                options["on_queued"] = partial(self._heard, claiming.heard, own)
+                made = await self._claim(options)
+        except asyncio.CancelledError:
+            await self._undone(made, options)
+            raise
+        return made
+
+    async def _claim(self, options: CreateOptions) -> DrivenSandbox:
+        return await DrivenSandbox.create(self._shared.template, fleet=self._shared.fleet, **options)
+
+    async def _undone(self, made: DrivenSandbox | None, options: CreateOptions) -> None:
+        """Release the sandbox of a claim that was cancelled.
+
+        The fleet undoes a claim whose caller has gone. An answer that it has sent already is lost with the call: the
+        same request id, without a wait, gives the sandbox, or says that there is none.
+        """
+        with suppress(SandfleetError, TimeoutError):
+            async with asyncio.timeout(_RELEASE):
+                made = made or await self._claim({**options, "max_wait": 0.0, "on_queued": None})
+        if made is not None:
+            await _released(made, is_ours=True)
 
     def _heard(self, heard: Callable[[Queued], None], own: OnQueued | None, news: Queued) -> object:
         heard(news)
