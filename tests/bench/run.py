@@ -6,6 +6,7 @@
 import argparse
 import sys
 
+import agents
 import cadence
 import cells
 import claims
@@ -49,6 +50,7 @@ PARTS = {
     "preload": preload,
     "sessions": sessions,
     "driver": drivers,
+    "agents": agents,
     "streams": streams,
     "state": state,
     "pods": pods,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from sandfleet.driver.checkpoint import BEAT, Busy, Checkpoint, Different
 from sandfleet.driver.claims import ClaimGate
 from sandfleet.driver.parking import NoParking, Parking
 from sandfleet.driver.progress import Progress
+from sandfleet.driver.report import RunReport
 from sandfleet.driver.result import TaskEnd, TaskResult
 from sandfleet.driver.session import Bounds, MakeAgent, Shared, work
 from sandfleet.driver.task import AgentTask
@@ -106,6 +108,7 @@ class FleetDriver:
         *,
         concurrency: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
+        report: str | PathLike[str] | None = None,
     ) -> AsyncIterator[TaskResult]:
         """Run all tasks, and yield the result of each as it comes: every key of the list exactly once.
 
@@ -116,23 +119,31 @@ class FleetDriver:
         checkpoint   a file that outlives this process. A run with the same file goes on where an earlier one stopped:
                      finished tasks are not run again, and unfinished ones go on in their sandboxes as far as these
                      live. Several processes of one machine may work on one file side by side.
+        report       a page of HTML that says what became of all tasks, written at the end, also of a run that was
+                     interrupted.
 
-        Raises CheckpointError, and what the fleet's connection raises at the start.
+        Raises CheckpointError, OSError for a report that cannot be written, and what the fleet's connection raises at
+        the start.
         """
         from sandfleet._fleets.discovery import fleet_of_claim
 
         most = concurrency or self._options.concurrency
         fleet = self._fleet or await fleet_of_claim(self._claim)
+        told = RunReport(report, f"Run of {Path(sys.argv[0]).name or 'agents'}", self._clock) if report else None
         path = Path(checkpoint) if checkpoint is not None else None
         kept = await asyncio.to_thread(Checkpoint, path, self._wall())
         run = _Run(self._shared(fleet, make_agent, kept, most), tasks, most, self._on_progress, self._wall)
         self._runs.add(run)
         try:
             async for result in run.results():
+                if told is not None:
+                    told.add(result)
                 yield result
         finally:
             await run.stop()
             self._runs.discard(run)
+            if told is not None:
+                told.write()
 
     def _shared(self, fleet: AsyncFleet, make_agent: MakeAgent, kept: Checkpoint, concurrency: int) -> Shared:
         options = self._options

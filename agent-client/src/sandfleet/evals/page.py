@@ -8,37 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from sandfleet.driver.page import document
 from sandfleet.evals.evaluation import Evaluation, Sample, Scored
 from sandfleet.evals.show import interval
 
 _MOST_ANSWER = 300
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --dim: #5b6570; --line: #d8dee4; --paper: #fff; --good: #1a7f37;
-  --bad: #cf222e; --none: #9a6700; --bar: #0969da; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --dim: #9aa4af; --line: #30363d; --paper: #0d1117;
-  --good: #3fb950; --bad: #f85149; --none: #d29922; --bar: #58a6ff; } }
-* { box-sizing: border-box } body { margin: 0 auto; max-width: 70rem; padding: 1.5rem 1rem 4rem; color: var(--ink);
-  background: var(--paper); font: 16px/1.5 system-ui, sans-serif }
-h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem } p, .dim { color: var(--dim) }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .93rem }
-th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top }
-th { color: var(--dim); font-weight: 600 } .rate { position: relative; height: 1.1rem; min-width: 10rem;
-  background: color-mix(in srgb, var(--line) 50%, transparent); border-radius: 3px }
+.rate { position: relative; height: 1.1rem; min-width: 10rem; border-radius: 3px;
+  background: color-mix(in srgb, var(--line) 50%, transparent) }
 .rate i { position: absolute; top: .42rem; height: .26rem; background: var(--bar); opacity: .45; border-radius: 2px }
 .rate b { position: absolute; top: 0; width: 3px; height: 1.1rem; background: var(--bar) }
 .dot { display: inline-block; width: 1.1rem; text-align: center; font-weight: 700 } .rates td { white-space: nowrap }
-.answered { color: var(--good) } .failed { color: var(--bad) } .unjudged { color: var(--none) }
-.verdict { font-size: 1.15rem; margin: .2rem 0 } details { border-bottom: 1px solid var(--line); padding: .4rem 0 }
-summary { cursor: pointer } pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3rem 0; font-size: .85rem }
 """
 
 
 def html(found: Evaluation, title: str) -> str:
     """Write the page."""
-    name = escape(title)
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{name}</title>'
-    body = "\n".join(_body(found, name))
-    return f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>\n"
+    return document(title, "\n".join(_body(found, escape(title))), _STYLE)
 
 
 def _body(found: Evaluation, name: str) -> Iterator[str]:
