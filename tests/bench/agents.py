@@ -19,8 +19,8 @@ from typing import Any
 from figures import Figure, progress, quantile
 
 MOST = int(os.environ.get("SANDFLEET_AGENTS", "2000"))
-SIZES = (*(size for size in (50, 250, 1000, 2000, 4000) if size < MOST), MOST)
-STEPS, THINK, SIGMA = 6, 8.0, 0.5
+SIZES = (*(size for size in (50, 500, 2000, 4000) if size < MOST), MOST)
+STEPS, THINK, SIGMA = 3, 20.0, 0.5
 # Seconds of the run at which the fleet restarts.
 RESTARTS = (30, 60)
 # Nothing listens there.

@@ -1,9 +1,14 @@
-"""The driver of agent loops: fifty tasks on sandboxes that have to be started, and parking on simulated loads."""
+"""The driver of agent loops: fifty tasks on sandboxes that have to be started, and parking on simulated loads.
+
+With SANDFLEET_PLOTS=FOLDER it draws `parking.svg` there.
+"""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from figures import Figure, progress
@@ -110,10 +115,36 @@ def billed(parking: Parking, gaps: list[float]) -> Bill:
     return Bill(held, waited)
 
 
+def drawn_gaps(name: str) -> list[float]:
+    chance = Random(7)
+    return [LOADS[name](chance) for _ in range(GAPS)]
+
+
+def draw(path: Path) -> None:
+    """Draw, for each load, sandbox-hours beside the wait that is added to a gap."""
+    from matplotlib.figure import Figure as Picture
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Picture(figsize=(4 * len(LOADS), 3.6), layout="constrained")
+    for axes, name in zip(picture.subplots(1, len(LOADS)), LOADS, strict=True):
+        gaps = drawn_gaps(name)
+        fixed = {seconds: billed(FixedParking(seconds), gaps) for seconds in (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900)}
+        waits = [one.waited / GAPS for one in fixed.values()]
+        axes.plot(waits, [one.held / 3600 for one in fixed.values()], "o-", color="#999999", label="fixed timeouts")
+        for seconds, one in fixed.items():
+            axes.annotate(f"{seconds:g} s", (one.waited / GAPS, one.held / 3600), fontsize=7)
+        learned = billed(LearnedParking(latency_weight=WEIGHT, cost=COST), gaps)
+        axes.plot([learned.waited / GAPS], [learned.held / 3600], "*", color="#d55e00", markersize=14, label="learned")
+        axes.set(title=name, xlabel="added wait, s a gap", ylabel="sandbox-hours", yscale="log")
+        axes.legend(fontsize=7)
+    picture.savefig(path)
+
+
 def parked() -> Iterator[Figure]:
-    for name, gap in LOADS.items():
-        chance = Random(7)
-        gaps = [gap(chance) for _ in range(GAPS)]
+    if folder := os.environ.get("SANDFLEET_PLOTS"):
+        draw(Path(folder) / "parking.svg")
+    for name in LOADS:
+        gaps = drawn_gaps(name)
         fixed = {seconds: billed(FixedParking(seconds), gaps) for seconds in (5.0, 30.0, 120.0)}
         never, learned = billed(NoParking(), gaps), billed(LearnedParking(latency_weight=WEIGHT, cost=COST), gaps)
         best = min(fixed, key=lambda seconds: fixed[seconds].cost)
