@@ -76,7 +76,7 @@ def told(ran: Ran, base: Ran, how: str) -> Iterator[Figure]:
     each = [one.said["memory"] / one.sessions / 1024 for one in (ran, base)]
     yield Figure(f"memory of the client a session, {what}", each[0], "KiB", each[1], note)
     note = "results wrong, lost or doubled, cells that ran twice, sandboxes left; target 0"
-    yield Figure(f"faults, {what}", ran.faults, "", note=f"{note}; {said['ends']}")
+    yield Figure(f"faults, {what}", ran.faults, "", note=f"{note}; {said['ends']} {said['wrong']}")
 
 
 def run(sessions: int, *, is_rough: bool = False) -> Ran:

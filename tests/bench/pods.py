@@ -16,6 +16,7 @@ import services
 import state
 import streams
 import terminals
+import tools
 import tunnels
 from figures import Figure, progress, quantile
 from nodes import container_age, pod_memory
@@ -77,6 +78,7 @@ async def measure(host: PodHost) -> AsyncIterator[list[Figure]]:
         yield await starts(host)
         yield await idle(host)
         yield await copies(host)
+        yield await tool_calls(host)
         async for found in others(host):
             yield found
     finally:
@@ -98,6 +100,17 @@ async def copies(host: PodHost) -> list[Figure]:
         running(host, rollback={"enabled": False}) as off,
     ):
         return await rollback.measured(on.sandbox, off.sandbox, " in a pod")
+
+
+async def tool_calls(host: PodHost) -> list[Figure]:
+    progress("in a pod: tool calls")
+    async with (
+        running(host, contract="brokered") as executor,
+        running(host) as autonomous,
+        await executor.sandbox.serve_tools([tools.echo]),
+    ):
+        found = await tools.calls(executor.sandbox, " in a pod", "≤ 4 ms under gVisor")
+        return [*found, await tools.idle_broker(executor.sandbox, autonomous.sandbox, " in a pod")]
 
 
 async def others(host: PodHost) -> AsyncIterator[list[Figure]]:

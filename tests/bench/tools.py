@@ -14,6 +14,7 @@ from sandfleet import AsyncSandbox
 
 CALLS, ROUNDS = 500, 5
 AT_ONCE, THREADS = 1000, 16
+CELLS, WARM_UP = 600, 20
 METHOD = "/echo/Echo"
 # Milliseconds of each call, and calls in a second from threads and from tasks.
 ONE_BY_ONE = f"""
@@ -39,7 +40,6 @@ start = time.perf_counter()
 await asyncio.gather(*(tools.echo.aio(number) for number in range({AT_ONCE})))
 print({AT_ONCE} / (time.perf_counter() - start))
 """
-BARE = "beside a bare gRPC echo over a unix socket; target ≤ 1.5 ms without gVisor"
 
 
 def figures() -> Iterator[Figure]:
@@ -52,7 +52,15 @@ async def echo(number: int) -> int:
 
 
 async def measure() -> list[Figure]:
-    async with AsyncSandbox.create(contract="brokered", tools=[echo]) as sandbox, bare() as call:
+    async with AsyncSandbox.create(contract="brokered", tools=[echo]) as sandbox:
+        found = await calls(sandbox, "", "≤ 1.5 ms without gVisor")
+        async with AsyncSandbox.create() as autonomous:
+            return [*found, await idle_broker(sandbox, autonomous, "")]
+
+
+async def calls(sandbox: AsyncSandbox, where: str, target: str) -> list[Figure]:
+    """Calls from a brokered sandbox to which this process gives `echo`."""
+    async with bare() as call:
         ours: list[float] = []
         theirs: list[float] = []
         await sandbox.run_code(ONE_BY_ONE)
@@ -61,12 +69,27 @@ async def measure() -> list[Figure]:
             ours += json.loads((await sandbox.run_code(ONE_BY_ONE)).logs.stdout)
             theirs += [await timed(call) for _ in range(CALLS // ROUNDS)]
         threads, tasks = [float((await sandbox.run_code(code)).logs.stdout) for code in (BY_THREADS, BY_TASKS)]
+    note = f"beside a bare gRPC echo over a unix socket; target {target}"
     return [
-        Figure("tool call from a cell, p50", quantile(ours, 0.5), "ms", quantile(theirs, 0.5), BARE),
-        Figure("tool call from a cell, p99", quantile(ours, 0.99), "ms", quantile(theirs, 0.99), BARE),
-        Figure(f"tool calls of one cell, {THREADS} threads", threads, "1/s", note="target ≥ 1,000/s"),
-        Figure(f"tool calls of one cell, {AT_ONCE} tasks", tasks, "1/s"),
+        Figure(f"tool call from a cell{where}, p50", quantile(ours, 0.5), "ms", quantile(theirs, 0.5), note),
+        Figure(f"tool call from a cell{where}, p99", quantile(ours, 0.99), "ms", quantile(theirs, 0.99), note),
+        Figure(f"tool calls of one cell{where}, {THREADS} threads", threads, "1/s", note="target ≥ 1,000/s"),
+        Figure(f"tool calls of one cell{where}, {AT_ONCE} tasks", tasks, "1/s"),
     ]
+
+
+async def idle_broker(brokered: AsyncSandbox, autonomous: AsyncSandbox, where: str) -> Figure:
+    """A cell that calls no tool, by turns in two sandboxes."""
+    taken: dict[AsyncSandbox, list[float]] = {brokered: [], autonomous: []}
+    for number in range(CELLS + WARM_UP):
+        for sandbox in taken if number % 2 else reversed(taken):
+            start = time.perf_counter()
+            await sandbox.run_code("pass")
+            if number >= WARM_UP:
+                taken[sandbox].append((time.perf_counter() - start) * 1e3)
+    ours, theirs = (quantile(taken[sandbox], 0.5) for sandbox in (brokered, autonomous))
+    note = "beside one of an autonomous sandbox; target ≤ 1.02"
+    return Figure(f"cell of a brokered sandbox that calls no tool{where}, p50", ours, "ms", theirs, note)
 
 
 @asynccontextmanager

@@ -8,6 +8,8 @@ class Language:
     """`{}` in a snippet is a word of letters, digits, dots and slashes."""
 
     name: str
+    # Begins a comment that ends with its line.
+    comment: str
     say: str
     complain: str
     # Ends the cell with an error, and not the interpreter.
@@ -50,6 +52,7 @@ class Language:
 
 PYTHON = Language(
     name="python",
+    comment="#",
     say="print('{}', flush=True)",
     complain="import sys; print('{}', file=sys.stderr, flush=True)",
     fail="raise ValueError('no')",
@@ -86,6 +89,7 @@ PYTHON = Language(
 
 BASH = Language(
     name="bash",
+    comment="#",
     say="echo '{}'",
     complain="echo '{}' >&2",
     fail="ls /is/not/there",
@@ -119,4 +123,47 @@ BASH = Language(
     flood="line=$(head -c 1023 /dev/zero | tr '\\0' x); for ((i = 0; i < 64 * 1024; i++)); do echo $line; done",
     kill_parent="kill -KILL $PPID; echo alive",
 )
-LANGUAGES = (PYTHON, BASH)
+JAVASCRIPT = Language(
+    name="javascript",
+    comment="//",
+    say="console.log('{}')",
+    complain="console.error('{}')",
+    fail="throw new TypeError('no')",
+    failure=("Exception", "TypeError", 0),
+    not_the_language="console.log('never')\nif (",
+    set_x="var x = '{}'",
+    say_x="console.log(globalThis.x ?? 'nothing')",
+    unset="nothing\n",
+    change_folder="require('fs').mkdirSync('{0}', {{recursive: true}}); process.chdir('{0}')",
+    say_folder="console.log(process.cwd())",
+    export="process.env.COLOUR = '{}'",
+    say_variable="console.log(process.env.COLOUR ?? '')",
+    say_own_pid="console.log(process.pid)",
+    write="require('fs').writeFileSync('{}', 'x')",
+    wait="await new Promise((over) => setTimeout(over, 1e6))",
+    spin="while (true);",
+    # It waits in the kernel.
+    deaf="require('child_process').execSync('rm -f deaf; mkfifo deaf'); require('fs').openSync('deaf')",
+    interrupted="Interrupted",
+    hoard="hoard = []; while (true) hoard.push(Buffer.alloc(8 << 20, 1))",
+    hold="held = Buffer.alloc(16 << 20, 1); undefined",
+    burn="{ const begun = process.cpuUsage().user; while (process.cpuUsage().user - begun < 3e5); }",
+    end="process.exit(0)",
+    end_with_3="process.exit(3)",
+    crash="process.kill(process.pid, 'SIGKILL')",
+    stop_itself="process.kill(process.pid, 'SIGSTOP'); while (true);",
+    start_daemon=(
+        "daemon = require('child_process').spawn('sleep', ['1000'], {detached: true, stdio: 'ignore'});"
+        " daemon.unref(); console.log(daemon.pid)"
+    ),
+    fork_bomb=(
+        "bomb = () => { try { require('child_process').spawn('sh', ['-c', 'while :; do sh -c : & done']).on('error', () => 0) }"
+        " catch {} setImmediate(bomb) }; bomb(); await new Promise(() => 0)"
+    ),
+    close_streams="for (const fd of [0, 1, 2]) require('fs').closeSync(fd)",
+    read_input="console.log(`'${require('fs').readFileSync(0)}'`)",
+    say_bytes="process.stdout.write(Buffer.from([0x61, 0xff, 0, 0x62])); undefined",
+    flood="line = 'x'.repeat(1023) + '\\n'; for (let i = 0; i < 64 << 10; i++) process.stdout.write(line); undefined",
+    kill_parent="process.kill(process.ppid, 'SIGKILL'); console.log('alive')",
+)
+LANGUAGES = (PYTHON, BASH, JAVASCRIPT)

@@ -128,9 +128,11 @@ class FleetConnection:
         clock = asyncio.get_running_loop().time
         deadline, failures = clock() + patience, 0
         while True:
+            metadata = await self.metadata()
+            # Only now: while the token is read, another task may have moved on to a new channel and closed the old one.
             stub = self.stub
             try:
-                return await attempt(stub, await self.metadata())
+                return await attempt(stub, metadata)
             except api.aio.AioRpcError as error:
                 failures += 1
                 told, room = told_pause(error), deadline - clock()

@@ -72,9 +72,11 @@ async def changes(connection: FleetConnection, request: api.fleet.WatchRequest) 
     clock = asyncio.get_running_loop().time
     seen, failures, deadline = WatchState(), 0, clock() + _PATIENCE
     while True:
+        metadata = await connection.metadata()
+        # Only now: meanwhile another task may have moved on to a new channel and closed the old one.
         stub = connection.stub
         seen.connect()
-        call = stub.Watch(request, metadata=await connection.metadata())
+        call = stub.Watch(request, metadata=metadata)
         try:
             async for message in call:
                 failures, deadline = 0, clock() + _PATIENCE

@@ -15,7 +15,9 @@ from sandfleet.values import _show
 from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
 
 _SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
-_BASH_SUFFIXES = {".sh", ".bash"}
+_SUFFIXES = {".sh": "bash", ".bash": "bash", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript"}
+# By the program of the #! line.
+_PROGRAMS = {"bash": "bash", "sh": "bash", "node": "javascript"}
 _PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
 
 
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--code", metavar="CODE", help="run this code instead of a file")
     parser.add_argument(
         "--language",
-        choices=["python", "bash"],
+        choices=["python", "bash", "javascript"],
         help="language (default: by the file's suffix or #! line, else python)",
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
@@ -69,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
     with _open(options) as sandbox:
         if options.upload:
             sandbox.files.upload(options.upload, ".")
-        is_bash = (options.language or _language(options.file or "", code)) == "bash"
-        ended = _run_bash(sandbox, code, options) if is_bash else _run_python(sandbox, code, options)
+        language = options.language or _language(options.file or "", code)
+        ended = (_run_bash if language == "bash" else _CELLS[language])(sandbox, code, options)
         if options.output:
             _save(sandbox, ended, options.output)
     if options.json:
@@ -87,10 +89,11 @@ def _read(options: argparse.Namespace) -> str:
 
 
 def _language(name: str, code: str) -> str:
-    if Path(name).suffix in _BASH_SUFFIXES:
-        return "bash"
+    if known := _SUFFIXES.get(Path(name).suffix):
+        return known
     first = code.partition("\n")[0]
-    return "bash" if first.startswith("#!") and first.split()[-1].rpartition("/")[2] in ("bash", "sh") else "python"
+    program = first.split()[-1].rpartition("/")[2] if first.startswith("#!") else ""
+    return _PROGRAMS.get(program, "python")
 
 
 @contextmanager
@@ -110,10 +113,22 @@ def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exe
     if options.arguments:
         name = "-c" if options.code is not None else options.file
         sandbox.run_code(f"__import__('sys').argv[:] = {[name, *options.arguments]!r}").raise_for_error()
+    return _run_cell(sandbox, code, options, "python")
+
+
+def _run_javascript(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+    if options.arguments:
+        sandbox.run_code(f"process.argv.push(...{json.dumps(options.arguments)})", language="javascript")
+    return _run_cell(sandbox, code, options, "javascript")
+
+
+def _run_cell(sandbox: Sandbox, code: str, options: argparse.Namespace, language: str) -> Execution:
     shown = not options.json
-    with interrupts.passed_to(sandbox.interrupt):
+    context = "default" if language == "python" else f"default-{language}"
+    with interrupts.passed_to(lambda: sandbox.interrupt(context)):
         return sandbox.run_code(
             code,
+            language=language,
             timeout=options.timeout,
             envs=dict(options.env),
             on_stdout=_to_stdout if shown else None,
@@ -121,6 +136,9 @@ def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exe
             on_result=_show_result if shown else None,
             on_clear=_clear if shown and sys.stdout.isatty() else None,
         )
+
+
+_CELLS = {"python": _run_python, "javascript": _run_javascript}
 
 
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:

@@ -175,8 +175,8 @@ class ListenOptions(TypedDict, total=False):
 class CodeOptions(ListenOptions, total=False):
     """Options of `run_code`.
 
-    language      "python" or "bash": each has a default context, which is created at its first use (None: Python's).
-                  With a `context`, its language has to be this one.
+    language      "python", "bash" or "javascript": each has a default context, which is created at its first use
+                  (None: Python's). With a `context`, its language has to be this one.
     context       the context to run in: its variables last from one cell to the next. None means the default context.
     timeout       deadline in seconds from the start of the run; None means the sandbox's default. 0 means none,
                   which is refused unless the sandbox's longest timeout is 0; the lease still ends it.
@@ -207,7 +207,7 @@ class CodeOptions(ListenOptions, total=False):
 class ContextOptions(TypedDict, total=False):
     """Options of `create_context`.
 
-    language  "python" (default) or "bash".
+    language  "python" (default), "bash" or "javascript".
     cwd       working directory, relative to /workspace.
     envs      environment variables of the context.
     autosave  save its variables after each cell; None means as the sandbox does.

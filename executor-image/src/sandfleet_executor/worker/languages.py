@@ -15,6 +15,7 @@ import sys
 from typing import Any, NamedTuple, NoReturn
 
 PYTHON = "python"
+NODE = next((path for path in ("/usr/local/bin/node", "/usr/bin/node") if os.access(path, os.X_OK)), "/usr/bin/node")
 
 
 class Language(NamedTuple):
@@ -48,6 +49,7 @@ LANGUAGES = {
     "bash": Language(
         "bash.context", program="/bin/bash", version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"')
     ),
+    "javascript": Language("javascript.context", program=NODE, version=(NODE, "-p", "process.versions.node")),
 }
 
 

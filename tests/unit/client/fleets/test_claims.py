@@ -128,6 +128,28 @@ async def test_a_claim_is_sent_again_under_its_id_while_no_fleet_serves(fake: Fa
     await sandbox.close()
 
 
+async def test_a_call_whose_token_comes_late_goes_over_the_channel_of_then(
+    fake: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a token is read, another call finds the channel broken, opens a new one, and the old one takes no calls."""
+    monkeypatch.setenv("SANDFLEET_FLEET", "kubernetes")
+    monkeypatch.setattr(connection, "_OLD_CALLS", 0.0)
+    fleet = await AsyncFleet.connect()
+    assert fake.address
+    reached = fleet._connection
+    read = reached.metadata
+
+    async def moves() -> tuple[tuple[str, str], ...]:
+        metadata = await read()
+        await reached.look_again(reached.stub)
+        await asyncio.gather(*reached._closing)
+        return metadata
+
+    monkeypatch.setattr(reached, "metadata", moves)
+    assert (await fleet.get("team/one")).sandbox_id == "team/one"
+    await fleet.close()
+
+
 async def test_a_claim_follows_a_fleet_that_moves_while_it_waits(fake: FakeFleet, kubectl: Kubectl) -> None:
     fake.answer_call("Claim", queued(3), Hangs())
     first, news = fake.address, []

@@ -16,4 +16,4 @@ def test_a_language_without_its_program_is_missing_with_the_reason(monkeypatch):
 
 
 def test_an_unknown_language_is_missing_with_the_known_ones():
-    assert languages.missing("cobol") == "languages are python, bash"
+    assert languages.missing("cobol") == "languages are python, bash, javascript"

@@ -10,7 +10,6 @@ shell: this process notices its end, and also a live shell that does not answer.
 import contextlib
 import fcntl
 import os
-import select
 import shlex
 import signal
 import socket
@@ -19,7 +18,7 @@ import termios
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from ..base import frames, linux, process, tree
+from ..base import frames, linux, process, program
 from ..languages import LANGUAGES
 from . import syntax
 
@@ -30,8 +29,6 @@ SYNTAX = 2
 SILENT_ROUNDS = 5
 ROUND_SECONDS = 0.5
 READ_BYTES = 4096
-# The kernel's states of a process that runs or is ready to, or waits for a disk.
-WORKING_STATES = ("R", "D")
 SET_E = "; \\builtin set -e"
 
 
@@ -41,7 +38,7 @@ def leave_cell(then: str = "") -> str:
     return f"\\builtin shopt -s extdebug; \\builtin trap -- {shlex.quote(trap)} DEBUG"
 
 
-class Shell:
+class Shell(program.Program):
     """The process of bash, and the lines for it."""
 
     def __init__(self) -> None:
@@ -51,7 +48,7 @@ class Shell:
         self._own = f"/proc/{os.getpid()}/fd"
         # The file with the code of the cell.
         self.cell = f"{self._own}/{self._cell}"
-        self.pid = self._start()
+        super().__init__(self._start())
         # Until it has answered the first line, an interrupt would end it.
         self.armed = False
         self._write_line(
@@ -124,10 +121,7 @@ class Shell:
 
     def is_silent(self) -> bool:
         """Whether the shell has read all lines and does nothing: a working one may still answer."""
-        if self._lines_are_left():
-            return False
-        found = tree.read_process(self.pid)
-        return found is None or found.state not in WORKING_STATES
+        return not self._lines_are_left() and not self.is_working
 
     def _lines_are_left(self) -> bool:
         return struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0] > 0
@@ -136,23 +130,7 @@ class Shell:
         """As Ctrl-C; continues a shell that stopped itself, too. Does nothing before the shell is armed."""
         if not self.armed:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGINT)
-            os.killpg(self.pid, signal.SIGCONT)
-
-    def children(self) -> set[int]:
-        """The pids of its children; empty if the kernel does not tell."""
-        try:
-            with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:  # noqa: PTH123 - before each cell
-                return {int(pid) for pid in file.read().split()}
-        except OSError:
-            return set()
-
-    def kill_below(self, spared: set[int]) -> None:
-        """Kills all processes below the shell, but for the spared ones and those below them."""
-        processes = tree.scan()
-        kept = spared.union(*(tree.descendants(processes, pid) for pid in spared))
-        tree.send_signal(set(tree.descendants(processes, self.pid)) - kept, signal.SIGKILL)
+        self.signal(signal.SIGINT, signal.SIGCONT)
 
 
 class End(NamedTuple):
@@ -192,13 +170,7 @@ class ContextLoop:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        linux.become_subreaper()
-        self._woken, wake = os.pipe()
-        for fd in (self._woken, wake):
-            os.set_blocking(fd, False)
-        for number in (signal.SIGCHLD, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._watch = program.Watch()
         self._shell = Shell()
         self._meter = process.Meter(self._shell.pid)
         self._last = 0
@@ -206,25 +178,19 @@ class ContextLoop:
 
     def serve(self) -> None:
         """Returns when the executor has closed the socket. If the shell ends, this process ends in the same way."""
-        poller = self._poller(self._control.fileno())
+        wait = self._watch.poller(self._control.fileno())
         while True:
-            for fd, _ in poller.poll():
-                if fd == self._woken:
-                    # An interrupt between two cells is dropped.
-                    self._wake()
-                    continue
-                frame = frames.receive(self._control)
-                if frame is None:
-                    return
-                if frame.header.get("op") != "execute":
-                    raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
-                self._execute(frame.header, frame.payload)
-
-    def _poller(self, other: int) -> select.poll:
-        poller = select.poll()
-        for fd in (self._woken, other):
-            poller.register(fd, select.POLLIN)
-        return poller
+            ready = wait(None)
+            # An interrupt between two cells is dropped.
+            self._watch.was_interrupted(ready, self._shell)
+            if self._control.fileno() not in ready:
+                continue
+            frame = frames.receive(self._control)
+            if frame is None:
+                return
+            if frame.header.get("op") != "execute":
+                raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
+            self._execute(frame.header, frame.payload)
 
     def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
         if b"\0" in source:
@@ -250,18 +216,18 @@ class ContextLoop:
             self._send(None, "ok", 0, usage)
 
     def _wait(self, cell: str, spared: set[int]) -> End:
-        poller = self._poller(self._shell.answers)
+        wait = self._watch.poller(self._shell.answers)
         answers = Answers(cell)
         asked = False
         silent = 0
         while answers.end is None:
-            ready = {fd for fd, _ in poller.poll(ROUND_SECONDS * 1000)}
+            ready = wait(ROUND_SECONDS * 1000)
             if self._shell.answers in ready:
                 for line in self._read_answers():
                     answers.take(line)
                 self._arm(answers, asked=asked)
             # After the end an interrupt would hit the next cell.
-            if answers.end is None and self._woken in ready and self._wake():
+            if answers.end is None and self._watch.was_interrupted(ready, self._shell):
                 self._interrupt(spared, again=asked)
                 asked = True
             silent = silent + 1 if not ready and self._shell.is_silent() else 0
@@ -281,32 +247,11 @@ class ContextLoop:
         self._answer = self._answer[:READ_BYTES]
         return lines
 
-    def _wake(self) -> bool:
-        """Reads which signals came; whether one was an interrupt. Ends the process if the shell has ended."""
-        with contextlib.suppress(BlockingIOError):
-            numbers = os.read(self._woken, READ_BYTES)
-            if signal.SIGCHLD in numbers:
-                self._reap()
-            return signal.SIGINT in numbers
-        return False
-
     def _interrupt(self, spared: set[int], *, again: bool) -> None:
         self._shell.interrupt()
         if again:
             # Kill the children that ignore interrupts, so that the shell can stay.
             self._shell.kill_below(spared)
-
-    def _reap(self) -> None:
-        """Reaps the shell, and orphans of its children."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self._shell.pid:
-                end_like(status)
 
     def _give_up(self) -> NoReturn:
         """Ends the context: code has broken the means by which the shell answers."""
@@ -335,17 +280,6 @@ def describe_exit_code(code: int) -> str:
         if code > 128:
             return f"exit code {code} ({signal.Signals(code - 128).name})"
     return f"exit code {code}"
-
-
-def end_like(status: int) -> NoReturn:
-    """Ends this process in the way that the wait status tells."""
-    code, number = linux.split_status(status)
-    if number:
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-        os.kill(os.getpid(), number)
-    os._exit(code)
 
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:

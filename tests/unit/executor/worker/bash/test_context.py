@@ -56,7 +56,7 @@ def test_a_shell_that_has_read_all_and_still_works_is_not_silent(monkeypatch, st
                 break
             time.sleep(0.01)
         found = tree.Process(shell.pid, os.getpid(), state, 0, 0)
-        monkeypatch.setattr(bash.tree, "read_process", lambda pid: found if pid == shell.pid else None)
+        monkeypatch.setattr(tree, "read_process", lambda pid: found if pid == shell.pid else None)
         assert shell.is_silent() is silent
         # Control: one that has not read all silent nothing, whatever it does.
         os.kill(shell.pid, signal.SIGSTOP)

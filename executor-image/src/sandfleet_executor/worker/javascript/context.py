@@ -1,0 +1,147 @@
+"""A context of JavaScript: one live Node.js that keeps its variables, modules and working directory from cell to cell.
+
+Node runs `driver.cjs`, which evaluates cells as the console of a browser does and answers in the frames of contexts.
+This process passes on cells, answers and interrupts, measures Node, and ends as Node ends. Node's own descriptors are
+0 to 2, those of the context, and two more: the one it reads requests from, and the one it answers on. User code can
+write to the latter, so it can forge the outcome of its own cell, as it can anywhere in its own process.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..base import frames, linux, process, program
+from ..languages import LANGUAGES
+
+EXIT_CLOSED = 0
+EXIT_BROKEN = 70
+# How long the end of Node may take after it has closed its answers, in seconds.
+END_SECONDS = 2.0
+DRIVER = Path(__file__).with_name("driver.cjs")
+# Node's descriptors for requests and answers.
+REQUESTS, ANSWERS = 3, 4
+MIB = 1 << 20
+# What a context may say, and what it may say with it.
+EVENTS = {
+    "result": ("main", "parts", "dropped"),
+    "error": ("name", "value", "traceback", "frames"),
+    "done": ("status",),
+}
+
+
+class Node(program.Program):
+    """The process of Node.js."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._requests, theirs_requests = socket.socketpair()
+        self.answers, theirs_answers = socket.socketpair()
+        # The memory guard ends a session that takes too much, and says so: Node itself would abort.
+        heap = [f"--max-old-space-size={max(64, 2 * memory_bytes // MIB)}"] if memory_bytes else []
+        path = LANGUAGES["javascript"].program
+        pid = os.posix_spawn(
+            path,
+            ["node", "--expose-internals", *heap, str(DRIVER)],
+            os.environ,
+            file_actions=_descriptors(theirs_requests.fileno(), theirs_answers.fileno()),
+            # So that an interrupt reaches this process alone.
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=linux.SIGNALS_TO_RESET,
+        )
+        for sock in (theirs_requests, theirs_answers):
+            sock.close()
+        super().__init__(pid)
+
+    def begin(self, number: int, source: bytes, envs: Mapping[str, str]) -> None:
+        """Starts a cell."""
+        frames.send(self._requests, {"op": "execute", "cell": number, "envs": dict(envs)}, source)
+
+    def interrupt(self, number: int) -> None:
+        """Ends this cell, if it still runs. A Node that stopped itself is killed: it hears nothing."""
+        if self.is_stopped:
+            self.signal(signal.SIGKILL)
+        frames.send(self._requests, {"op": "interrupt", "cell": number})
+
+
+def _descriptors(requests: int, answers: int) -> list[tuple[Any, ...]]:
+    """Moves both out of the way of 3 and 4 first: either may have the other's number."""
+    high = process.PRIVATE_DESCRIPTORS
+    moves = [(os.POSIX_SPAWN_DUP2, requests, high), (os.POSIX_SPAWN_DUP2, answers, high + 1)]
+    moves += [(os.POSIX_SPAWN_DUP2, high, REQUESTS), (os.POSIX_SPAWN_DUP2, high + 1, ANSWERS)]
+    return [*moves, (os.POSIX_SPAWN_CLOSE, high), (os.POSIX_SPAWN_CLOSE, high + 1)]
+
+
+class ContextLoop:
+    """Serves the requests of one context."""
+
+    def __init__(self, control: socket.socket, memory_bytes: int) -> None:
+        self._control = control
+        self._watch = program.Watch()
+        self._node = Node(memory_bytes)
+        self._meter = process.Meter(self._node.pid)
+
+    def serve(self) -> None:
+        """Returns when the executor has closed the socket. If Node ends, this process ends in the same way."""
+        wait = self._watch.poller(self._control.fileno())
+        while True:
+            ready = wait(None)
+            # An interrupt between two cells is dropped.
+            self._watch.was_interrupted(ready, self._node)
+            if self._control.fileno() not in ready:
+                continue
+            frame = frames.receive(self._control)
+            if frame is None:
+                return
+            if frame.header.get("op") != "execute":
+                raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
+            self._execute(frame.header, frame.payload)
+
+    def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
+        number = int(header.get("cell", 0))
+        self._meter.start()
+        # Processes that earlier cells left in the background.
+        spared = self._node.children()
+        self._node.begin(number, source, header.get("envs") or {})
+        wait, asked, over = self._watch.poller(self._node.answers.fileno()), False, False
+        while not over:
+            ready = wait(None)
+            if self._watch.was_interrupted(ready, self._node):
+                self._node.interrupt(number)
+                if asked:
+                    # Node may wait for a child that ignores interrupts.
+                    self._node.kill_below(spared)
+                asked = True
+            if self._node.answers.fileno() in ready:
+                over = self._pass_on(frames.receive(self._node.answers))
+
+    def _pass_on(self, frame: frames.Frame | None) -> bool:
+        """Sends an answer to the executor; whether it was the last one of the cell."""
+        if frame is None:
+            # The process ends, or code has closed the descriptor.
+            self._watch.await_end(self._node, END_SECONDS)
+            self._control.sendall(frames.encode({"event": "broken"}))
+            os._exit(EXIT_BROKEN)
+        event = str(frame.header.get("event"))
+        known = {name: frame.header[name] for name in EVENTS[event] if name in frame.header}
+        if event == "done":
+            usage = self._meter.stop()
+            known |= {"cpu": usage.cpu, "peak": usage.peak, "written": usage.written}
+        self._control.sendall(frames.encode({"event": event, **known}, frame.payload))
+        return event == "done"
+
+
+def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
+    """Serves cells until the socket or Node ends; then ends the process."""
+    code = EXIT_BROKEN
+    try:
+        control.setblocking(True)
+        ContextLoop(control, int(options.get("memory_bytes", 0))).serve()
+        code = EXIT_CLOSED
+    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
+        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
+        os.write(2, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(code)
