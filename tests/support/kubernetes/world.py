@@ -17,6 +17,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.podspec import keys_config_map
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.plan.witness import Head
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import MemoryKube
 
@@ -88,6 +89,9 @@ class Pretended:
         self.probed.append((sandbox.sandbox_uid, tuple(map(str, targets))))
         found = self.reaches(targets)
         return await found if asyncio.iscoroutine(found) else found
+
+    async def journal_head(self, sandbox):
+        return Head(0, "0" * 64)
 
     async def close(self, sandbox):
         pass

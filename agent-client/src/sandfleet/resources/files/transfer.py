@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert.enums import reasons_of, words_of
+from sandfleet._wire.heads import hear
 from sandfleet._wire.link import patience_of, receive_within, within
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, TransferIncomplete
@@ -81,7 +82,9 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
             stream.cancel()
             raise
         patience = patience_of(link, "ExtractRequest", link.rpc_timeout)
-        return _uploaded(await within(patience, stream), packer, path)
+        answer = await within(patience, stream)
+        await hear(link.heads, connection.uid, stream)
+        return _uploaded(answer, packer, path)
 
     with call(*rpc(api.filesystem.ExtractRequest.DESCRIPTOR)):
         return await link.run(attempt, resend=False)
