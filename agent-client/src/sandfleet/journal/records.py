@@ -45,7 +45,7 @@ class Record:
 
     head  its own number and hash.
     prev  the hash of the record before.
-    kind  what it is of: "opened", "execution", "file", "tool", …
+    kind  what it is of: "opened", "execution", "file", "tool_call", …
     at    when it was written, in seconds since the epoch, by the executor's clock.
     body  what was done, and what came of it.
     """

@@ -209,3 +209,21 @@ async def search(link: Link, request: api.filesystem.SearchRequest) -> Found[Mat
     )
     stopped = words_of(api.filesystem.SearchStop).get(answer.stop, "unknown") if answer.stop else ""
     return Found(items, stopped, answer.files_searched, answer.files_skipped)
+
+
+async def unpack(link: Link, archive: bytes, path: str, *, compression: str, keep_existing: bool) -> None:
+    """Unpack a tar archive that is there already into a directory of the sandbox.
+
+    `compression` as the API names it. Raises InvalidArgument.
+    """
+    known: dict[str, Any] = dict(api.filesystem.Compression.items())
+    number = known.get(compression, api.filesystem.COMPRESSION_UNSPECIFIED)
+    header = api.filesystem.ExtractHeader(path=os.fsencode(path), compression=number, keep_existing=keep_existing)
+    parts = [api.filesystem.ExtractRequest(header=header), api.filesystem.ExtractRequest(data=archive)]
+    parts.append(api.filesystem.ExtractRequest(end=api.filesystem.ExtractEnd(size=len(archive))))
+
+    async def attempt(connection: Connection) -> api.filesystem.ExtractResponse:
+        stream = connection.filesystem.Extract(iter(parts), metadata=connection.metadata())
+        return await within(patience_of(link, "ExtractRequest", link.rpc_timeout), stream)
+
+    await link.run(attempt, resend=False)

@@ -1,0 +1,104 @@
+"""Journals and heads from files of this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandfleet.errors import InvalidArgument
+from sandfleet.journal import headfile, records
+from sandfleet.journal.headfile import Heads
+from sandfleet.journal.records import BadRecordError, Record
+from sandfleet.journal.statements import Keys, read_keys
+
+if TYPE_CHECKING:
+    import argparse
+
+_CHUNK = 1 << 18
+# What `show`, `replay` and `compare` keep in memory of one journal.
+MAX_BYTES = 256 << 20
+
+
+def chunks(path: str) -> Iterator[bytes]:
+    """Read a file piece by piece; "-" is standard input. Raises InvalidArgument."""
+    if path == "-":
+        yield from iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
+        return
+    try:
+        with Path(path).open("rb") as file:
+            yield from iter(lambda: file.read(_CHUNK), b"")
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def heads_for(options: argparse.Namespace) -> Heads:
+    """Read the heads that the options name, and those beside the journal. Raises InvalidArgument."""
+    beside = Path(options.file + headfile.SUFFIX)
+    given = [Path(name) for name in options.heads or ()]
+    found = Heads()
+    for path in [beside, *given] if options.file != "-" and beside.exists() and beside not in given else given:
+        found = headfile.load(_small(path), found)
+    return found
+
+
+def keys_for(path: str | None) -> Keys | None:
+    """Read the fleet's keys that the reader trusts. Raises InvalidArgument."""
+    if path is None:
+        return None
+    try:
+        return read_keys(_small(Path(path)))
+    except ValueError as error:
+        raise InvalidArgument(str(error), reason="BadKeys", subject=path) from error
+
+
+def records_of(path: str) -> list[Record]:
+    """Read all records of a journal; lines that are none are left out. Raises InvalidArgument."""
+    found, size = [], 0
+    for line in records.lines(chunks(path)):
+        size += len(line.data)
+        if size > MAX_BYTES:
+            raise InvalidArgument(f"cannot read {path}: it is larger than {MAX_BYTES} bytes", subject=path)
+        try:
+            if not line.oversized:
+                found.append(records.read(line.data))
+        except BadRecordError:
+            continue
+    if not found:
+        raise InvalidArgument(f"cannot read {path}: it has no record of a journal", reason="NoJournal", subject=path)
+    return found
+
+
+def exported(path: str) -> headfile.Exported | None:
+    """Return what the file of heads beside a journal says of the sandbox."""
+    beside = Path(path + headfile.SUFFIX)
+    return headfile.load(_small(beside)).exported if path != "-" and beside.exists() else None
+
+
+def environment(words: Sequence[str]) -> dict[str, str]:
+    """Read NAME=VALUE. Raises InvalidArgument."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidArgument(f"cannot use {word!r} as an environment variable: it is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _small(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(headfile.MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise unreadable(str(path), error) from error
+    if len(data) > headfile.MAX_FILE_BYTES:
+        why = f"it is larger than {headfile.MAX_FILE_BYTES} bytes"
+        raise InvalidArgument(f"cannot read {path}: {why}", subject=str(path))
+    return data
+
+
+def unreadable(path: str, error: OSError) -> InvalidArgument:
+    """Make the error of a file that cannot be read."""
+    return InvalidArgument(f"cannot read {path}: {error.strerror or error}", reason="CannotRead", subject=path)
