@@ -16,6 +16,7 @@ import files
 import flood
 import footprint
 import gateway
+import journals
 import languages
 import pods
 import preload
@@ -45,6 +46,7 @@ PARTS = {
     "gateway": gateway,
     "pty": terminals,
     "footprint": footprint,
+    "journal": journals,
     "services": services,
     "preload": preload,
     "sessions": sessions,

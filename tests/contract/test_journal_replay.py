@@ -1,5 +1,6 @@
 """A session is replayed from its journal: what is the same is said so, and what is planted is found."""
 
+import random
 import shutil
 
 import pytest
@@ -72,6 +73,38 @@ async def test_a_session_replays_and_each_step_is_the_same(fleet, tmp_path):
     assert {step.word for step in done.steps} == {"same", "skipped"}
     assert done.count("skipped") == 1
     assert len(done.steps) == len(found)
+
+
+def programs(count):
+    """Small programs that use what earlier ones have made: numbers, texts, lists, functions, files, failures."""
+    chosen = random.Random(21)
+    shapes = (
+        "x{n} = {a} * {b}\nx{n}",
+        "print('{a}' * {c})",
+        "[number ** 2 for number in range({c})]",
+        "def f{n}(value):\n    return value + {a}\nf{n}({b})",
+        "open('file{n}.txt', 'w').write('{a} {b}')",
+        "sorted({{'{a}', '{b}', '{c}'}})",
+        "1 / ({a} - {a})",
+        "import sys; print('{b}', file=sys.stderr)",
+        "{{n: n % {c} for n in range(6)}}",
+        "import math; math.sqrt({a})",
+        "class C{n}:\n    value = {b}\nC{n}.value",
+        "undefined{n}",
+    )
+    for number in range(count):
+        a, b, c = (chosen.randint(1, 9) for _ in range(3))
+        yield chosen.choice(shapes).format(n=number, a=a, b=b, c=c)
+
+
+async def test_generated_programs_replay_and_each_is_the_same(fleet, tmp_path):
+    async def session(sandbox):
+        for code in programs(200):
+            await sandbox.run_code(code)
+
+    found = await recorded(fleet, tmp_path / "one.journal", session)
+    done = await again(fleet, found, go_on=True)
+    assert (done.count("same"), done.count("skipped")) == (200, 1)
 
 
 CELLS = {
