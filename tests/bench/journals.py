@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import os
 import tempfile
 import time
 import tracemalloc
@@ -12,9 +11,8 @@ from pathlib import Path
 
 from figures import Figure, progress, quantile, repeat
 from sandfleet import AsyncSandbox
-from sandfleet.cli.journals.files import records_of
 from sandfleet.journal.verify import verify
-from sandfleet.replay import replay
+from sandfleet.replay import load, replay
 from sandfleet_executor.core.journal import records
 from sandfleet_executor.core.journal.records import Head
 
@@ -101,7 +99,7 @@ async def replayed(path: Path) -> list[Figure]:
             started = time.perf_counter()
             await sandbox.journal.export(path)
             exports.append((time.perf_counter() - started) * 1e3)
-    found = records_of(os.fspath(path))
+    found = load(path)
     async with await AsyncSandbox.create() as sandbox:
         started = time.perf_counter()
         done = await replay(found, sandbox)

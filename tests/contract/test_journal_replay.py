@@ -5,9 +5,8 @@ import shutil
 
 import pytest
 from sandfleet import AsyncFleet, AsyncSandbox
-from sandfleet.cli.journals.files import records_of
 from sandfleet.journal.side_by_side import side_by_side
-from sandfleet.replay import replay
+from sandfleet.replay import load, replay
 from support.fleet.process import a_fleet
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -30,7 +29,7 @@ async def recorded(fleet, path, session, **options):
     async with AsyncSandbox.create(fleet=fleet, **options) as sandbox:
         await session(sandbox)
         await sandbox.journal.export(path)
-    return records_of(str(path))
+    return load(path)
 
 
 async def again(fleet, found, contract="", **options):

@@ -62,6 +62,8 @@ class Pretended:
 
     def __init__(self, leases=None, clock=wall_clock):
         self.opened, self.refuses, self.probed = {}, {}, []
+        # Of each journal.
+        self.head = Head(0, "0" * 64)
         self.leases, self.clock = {} if leases is None else leases, clock
         self.reaches = lambda targets: [True] * len(targets)
 
@@ -91,7 +93,7 @@ class Pretended:
         return await found if asyncio.iscoroutine(found) else found
 
     async def journal_head(self, sandbox):
-        return Head(0, "0" * 64)
+        return self.head
 
     async def close(self, sandbox):
         pass

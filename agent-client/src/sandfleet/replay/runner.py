@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from sandfleet.errors import SandboxEnded, SandfleetError
@@ -14,6 +16,7 @@ from sandfleet.journal.sameness import Difference, Sameness, Verdict, compare
 from sandfleet.journal.steps import Need, Step, step_of
 from sandfleet.replay import actions
 from sandfleet.replay.answers import RecordedTools
+from sandfleet.replay.files import load
 from sandfleet.tools.declared import tools_of
 
 if TYPE_CHECKING:
@@ -161,7 +164,7 @@ def _with_calls(found: Sameness, tools: RecordedTools) -> Sameness:
 
 
 async def replay(
-    records: Sequence[Record],
+    journal: str | PathLike[str] | Sequence[Record],
     sandbox: AsyncSandbox,
     *,
     upto: int = 0,
@@ -172,14 +175,17 @@ async def replay(
 ) -> Replay:
     """Do the records of a session again in a fresh sandbox of the same template.
 
+    journal  the path of an exported journal, or its records.
     upto     the number of the last record to do again; 0 means all. The sandbox then stands where the session stood.
     go_on    whether to go on after a step that differs or cannot be done again.
     envs     environment variables that executions had: of their values the record has only digests, which have to fit.
     tools    functions of this process for tools whose answers are secret; the others answer from the record.
     on_step  called with each step, and awaited if it returns an awaitable.
 
-    A sandbox for a journal with calls of tools has to be brokered. Raises SandboxEnded, PreconditionFailed.
+    A sandbox for a journal with calls of tools has to be brokered. Raises InvalidArgument (the file cannot be read),
+    SandboxEnded, PreconditionFailed.
     """
+    records = await asyncio.to_thread(load, journal) if isinstance(journal, str | PathLike) else journal
     recorded = RecordedTools(records, tools_of(tools))
     done = Replay(sandbox.sandbox_id)
     if recorded.tools:

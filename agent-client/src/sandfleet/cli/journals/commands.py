@@ -90,13 +90,14 @@ def run(options: argparse.Namespace) -> int:
 
 async def _export(options: argparse.Namespace) -> int:
     from sandfleet import AsyncSandbox
+    from sandfleet.replay.files import unreadable
 
     target = options.output or f"{options.sandbox.replace('/', '.')}.journal"
     async with AsyncSandbox.connect(options.sandbox) as sandbox:
         try:
             done = await sandbox.journal.export(target, pod_uid=options.pod, sign=not options.no_sign)
         except OSError as error:
-            raise files.unreadable(target, error) from error
+            raise unreadable(target, error) from error
     if options.json:
         said = {"path": str(done.path), "heads": str(done.heads_path), "bytes": done.size, "signed": done.is_signed}
         print(json.dumps({**said, "verification": shown.verification_json(done.verification)}, indent=2))

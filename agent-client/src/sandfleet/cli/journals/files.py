@@ -8,29 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet.errors import InvalidArgument
-from sandfleet.journal import headfile, records
+from sandfleet.journal import headfile
 from sandfleet.journal.headfile import Heads
-from sandfleet.journal.records import BadRecordError, Record
 from sandfleet.journal.statements import Keys, read_keys
+from sandfleet.replay import files
+from sandfleet.replay.files import records_in
 
 if TYPE_CHECKING:
     import argparse
 
+    from sandfleet.journal.records import Record
+
 _CHUNK = 1 << 18
-# What `show`, `replay` and `compare` keep in memory of one journal.
-MAX_BYTES = 256 << 20
 
 
 def chunks(path: str) -> Iterator[bytes]:
     """Read a file piece by piece; "-" is standard input. Raises InvalidArgument."""
     if path == "-":
-        yield from iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
-        return
-    try:
-        with Path(path).open("rb") as file:
-            yield from iter(lambda: file.read(_CHUNK), b"")
-    except OSError as error:
-        raise unreadable(path, error) from error
+        return iter(lambda: sys.stdin.buffer.read(_CHUNK), b"")
+    return files.chunks(path)
 
 
 def heads_for(options: argparse.Namespace) -> Heads:
@@ -55,19 +51,7 @@ def keys_for(path: str | None) -> Keys | None:
 
 def records_of(path: str) -> list[Record]:
     """Read all records of a journal; lines that are none are left out. Raises InvalidArgument."""
-    found, size = [], 0
-    for line in records.lines(chunks(path)):
-        size += len(line.data)
-        if size > MAX_BYTES:
-            raise InvalidArgument(f"cannot read {path}: it is larger than {MAX_BYTES} bytes", subject=path)
-        try:
-            if not line.oversized:
-                found.append(records.read(line.data))
-        except BadRecordError:
-            continue
-    if not found:
-        raise InvalidArgument(f"cannot read {path}: it has no record of a journal", reason="NoJournal", subject=path)
-    return found
+    return records_in(chunks(path), path)
 
 
 def exported(path: str) -> headfile.Exported | None:
@@ -92,13 +76,8 @@ def _small(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(headfile.MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise unreadable(str(path), error) from error
+        raise files.unreadable(str(path), error) from error
     if len(data) > headfile.MAX_FILE_BYTES:
         why = f"it is larger than {headfile.MAX_FILE_BYTES} bytes"
         raise InvalidArgument(f"cannot read {path}: {why}", subject=str(path))
     return data
-
-
-def unreadable(path: str, error: OSError) -> InvalidArgument:
-    """Make the error of a file that cannot be read."""
-    return InvalidArgument(f"cannot read {path}: {error.strerror or error}", reason="CannotRead", subject=path)
