@@ -57,6 +57,7 @@ class Verification:
     is_pinned       whether the reader named the fleet's keys; otherwise those that came with the signatures count.
     ends_known      whether a head says that the last record is the newest: otherwise later ones may have been cut off.
     notes           sentences about what could not be used.
+    pod_uid, session  whose journal it is: by the fleet's word where a signed head holds, else by the executor's.
     """
 
     first: int
@@ -210,6 +211,8 @@ class Verifier:
         signed = [one for one in self._heads.signed if one.pod_uid == self._pod_uid]
         self._note_others(len(self._heads.kept) - len(kept) + len(self._heads.signed) - len(signed))
         good, bad = statements.valid(signed, self._keys)
+        # The fleet's word before the executor's.
+        self._session = good[-1].session if good else self._session
         if bad:
             why = "none of the named keys has made it" if self._keys.pinned else "its signature does not hold"
             self._notes.append(

@@ -33,6 +33,8 @@ def verification(found: Verification) -> None:
     if found.fault_count > len(found.faults):
         print(f"… {found.fault_count} faults in all")
     word = paint("whole", "good") if found.ok else paint(f"not whole: {_many(found.fault_count, 'fault')}", "bad")
+    if found.pod_uid:
+        print(f"session {visible(found.session) or '?'}, pod {visible(found.pod_uid)}")
     print(f"{_many(found.count, 'record')}, {found.first} to {found.head.number}: {word}")
     keys = "a key that you have named" if found.is_pinned else "a key that came with the signature"
     if found.kept:
