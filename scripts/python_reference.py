@@ -76,8 +76,8 @@ INTRODUCTION = """\
 <!-- page only read: part of a program -->
 
 Everything here is imported from `sandfleet`, the agent loop from `sandfleet.codeact`, the driver from
-`sandfleet.driver`, and replays from `sandfleet.replay`. A first program is in the [README](../../README.md#one-screen-of-python); the how-tos show each part
-at work.
+`sandfleet.driver`, and replays from `sandfleet.replay`. A first program is in the
+[README](../../README.md#one-screen-of-python); the how-tos show each part at work.
 
 `AsyncSandbox` has the calls of `Sandbox` with `await`, and so have `AsyncFleet` and the handles. There
 `async with AsyncSandbox.create() as sandbox` opens one, iterators are `async for`, and callbacks may be coroutines. All
