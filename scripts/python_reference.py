@@ -37,6 +37,7 @@ RESOURCES = {
     "pty": "_sync.pty.Pty",
     "states": "_sync.variables.States",
     "skills": "_sync.skills.Skills",
+    "journal": "_sync.journal.Journal",
 }
 HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
 REVIEWS = ("intent",)
@@ -53,15 +54,30 @@ TOOLS = (
     "SkillError",
 )
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")
+JOURNALS = (
+    "journal.status.JournalStatus",
+    "journal.status.JournalExport",
+    "journal.verify.Verification",
+    "journal.verify.Fault",
+    "journal.records.Record",
+    "journal.records.Head",
+    "journal.heads.KeptHead",
+    "journal.heads.SignedHead",
+    "replay.runner.replay",
+    "replay.runner.Replay",
+    "replay.runner.Replayed",
+    "journal.sameness.Sameness",
+    "journal.sameness.Difference",
+)
 INTRODUCTION = """\
 # The Python API
 
 <!-- Made by scripts/python_reference.py from the client's source: change that and run it again. -->
 <!-- page only read: part of a program -->
 
-Everything here is imported from `sandfleet`, the agent loop from `sandfleet.codeact`, and the driver from
-`sandfleet.driver`. A first program is in the [README](../../README.md#one-screen-of-python); the how-tos show each part
-at work.
+Everything here is imported from `sandfleet`, the agent loop from `sandfleet.codeact`, the driver from
+`sandfleet.driver`, and replays from `sandfleet.replay`. A first program is in the
+[README](../../README.md#one-screen-of-python); the how-tos show each part at work.
 
 `AsyncSandbox` has the calls of `Sandbox` with `await`, and so have `AsyncFleet` and the handles. There
 `async with AsyncSandbox.create() as sandbox` opens one, iterators are `async for`, and callbacks may be coroutines. All
@@ -412,7 +428,8 @@ def page() -> str:
     lines += [*heading(2, "Errors"), *prose(import_module("sandfleet.errors").__doc__ or "")]
     lines += of_names(["SandfleetError"])
     driver = of_room("The driver", "FleetDriver", sandfleet.driver, "driver/task.py", "driver/session.py")
-    return "\n".join([*lines, *agents(), *driver]).rstrip() + "\n"
+    journals = [*heading(2, "Journals"), *(line for one in map(at, JOURNALS) for line in of_any(one))]
+    return "\n".join([*lines, *agents(), *driver, *journals]).rstrip() + "\n"
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ import files
 import flood
 import footprint
 import gateway
+import journals
 import languages
 import pods
 import preload
@@ -46,6 +47,7 @@ PARTS = {
     "gateway": gateway,
     "pty": terminals,
     "footprint": footprint,
+    "journal": journals,
     "services": services,
     "preload": preload,
     "sessions": sessions,

@@ -66,6 +66,8 @@ async def test_each_task_has_a_sandbox_of_its_own_and_none_is_left():
         assert {key: result.answer for key, result in found.items()} == {f"t-{n}": (str(n * n),) for n in range(6)}
         assert all(result.ok and result.steps == 4 and result.spent.claim_seconds > 0 for result in found.values())
         assert len({result.sandbox_id for result in found.values()}) == 6
+        # The newest record of each journal, as the session's last call told it.
+        assert {result.journal_head.partition(":")[0] for result in found.values()} == {"4"}
         assert await claimed(fleet) == set()
 
 

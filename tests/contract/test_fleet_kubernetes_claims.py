@@ -7,6 +7,7 @@ import time
 import grpc
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
@@ -15,9 +16,11 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import SANDBOX_QUEUE, ref_of
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.pod_client import PodExecutors
+from sandfleet_operator.executors.tokens import base64url
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
 from sandfleet_operator.plan.pods.names import RETENTION, SANDBOX, own_labels
+from sandfleet_operator.plan.witness import Head, statement
 from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
 from support.kubernetes import world as kubernetes_world
 from support.kubernetes.world import pool_object, template_object
@@ -247,6 +250,32 @@ async def test_a_session_is_renewed_and_released_by_who_may(world):
     for _ in range(2):
         refused = await refusal(world.stub.Get(fleet_pb2.GetRequest(sandbox_id=name), metadata=ALICE))
         assert refused == ("NOT_FOUND", f"cannot get sandbox {name}: it ended: Released")
+
+
+async def test_the_head_of_a_journal_is_signed_for_who_may_run_code_and_at_the_release(world):
+    bound = await claimed(world)
+    sandbox, asked = bound.sandbox, fleet_pb2.CountersignJournalRequest(sandbox_id=bound.sandbox.sandbox_id)
+    world.kube.knows("bob", "bob")
+    bob = (("authorization", "Bearer bob"),)
+    assert (await refusal(world.stub.CountersignJournal(asked, metadata=bob)))[0] == "PERMISSION_DENIED"
+    allow(world, sandbox.sandbox_id, "delete")
+    assert not (await world.stub.CountersignJournal(asked, metadata=ALICE)).heads
+    executors = world.running.pretended
+    executors.head = Head(7, "a" * 64)
+    (one,) = (await world.stub.CountersignJournal(asked, metadata=ALICE)).heads
+    assert (one.session, one.pod_uid, one.number) == (sandbox.sandbox_id, sandbox.sandbox_uid, 7)
+    # By the key that executors know, which the authority has signed.
+    key = Ed25519PublicKey.from_public_bytes(one.public_key)
+    key.verify(one.signature, statement(one.session, one.pod_uid, Head(7, "a" * 64), one.time_ms))
+    published = json.loads(world.signing.material.public_keys)["keys"]
+    assert (one.key_id, base64url(one.key_signature)) in {
+        (each["kid"], each["sandfleet_signature"]) for each in published
+    }
+    executors.head = Head(3, "b" * 64)
+    assert (await refusal(world.stub.CountersignJournal(asked, metadata=ALICE)))[0] == "FAILED_PRECONDITION"
+    executors.head = Head(8, "c" * 64)
+    gone = await world.stub.Release(fleet_pb2.ReleaseRequest(sandbox_id=sandbox.sandbox_id), metadata=ALICE)
+    assert [each.number for each in gone.journal_heads] == [8]
 
 
 async def test_a_token_opens_one_sandbox_for_its_lease(world):

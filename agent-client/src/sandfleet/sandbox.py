@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
+from sandfleet.resources.has_journal import HasJournal
 from sandfleet.resources.skills import HasSkills
 from sandfleet.values.options import (
     DEFAULT_LEASE,
@@ -285,7 +286,7 @@ class _IsReviewed:
         return self._reviewing.on_review if self._reviewing else None
 
 
-class AsyncSandbox(_RunsCode, _ServesTools, _IsReviewed, HasSkills):
+class AsyncSandbox(_RunsCode, _ServesTools, _IsReviewed, HasSkills, HasJournal):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:

@@ -29,6 +29,7 @@ from sandfleet_operator.executors.contact import (
     Unreachable,
 )
 from sandfleet_operator.plan.pods.egress_probe import Target
+from sandfleet_operator.plan.witness import is_well_formed
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -124,6 +125,17 @@ async def test_the_session_is_opened_and_opening_it_again_renews_it(plane, fresh
         assert found.lease_left is None if lease is None else 0 < found.lease_left <= lease
     with pytest.raises(IdentityInvalid, match="belongs to another one"):
         await plane.contacts.open(whom(fresh, session_id="ns.two"))
+
+
+async def test_the_head_of_a_pods_journal_is_read_by_who_has_its_certificate(plane, fresh, host):
+    await met(plane, fresh, host)
+    before = await plane.contacts.journal_head(whom(fresh))
+    await plane.contacts.open(whom(fresh), lease=60.0, idle_timeout=30.0)
+    after = await plane.contacts.journal_head(whom(fresh))
+    assert (before.number, after.number) == (0, 1)
+    assert is_well_formed(before) and is_well_formed(after)
+    with pytest.raises(ContactError):
+        await plane.contacts.journal_head(whom(fresh, pod_uid="another"))
 
 
 async def test_a_longer_lease_than_an_executor_takes_is_cut(plane, fresh, host):

@@ -17,6 +17,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.podspec import keys_config_map
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.plan.witness import Head
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import MemoryKube
 
@@ -61,6 +62,8 @@ class Pretended:
 
     def __init__(self, leases=None, clock=wall_clock):
         self.opened, self.refuses, self.probed = {}, {}, []
+        # Of each journal.
+        self.head = Head(0, "0" * 64)
         self.leases, self.clock = {} if leases is None else leases, clock
         self.reaches = lambda targets: [True] * len(targets)
 
@@ -88,6 +91,9 @@ class Pretended:
         self.probed.append((sandbox.sandbox_uid, tuple(map(str, targets))))
         found = self.reaches(targets)
         return await found if asyncio.iscoroutine(found) else found
+
+    async def journal_head(self, sandbox):
+        return self.head
 
     async def close(self, sandbox):
         pass

@@ -66,7 +66,7 @@ def is_named(*, pool: str = "", namespace: str | None = None) -> bool:
 async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float) -> Link:
     """Open a sandbox of the given fleet, or search the fleets for it. Raises SandboxEnded, PreconditionFailed."""
     fleet = fleet or await find_fleet_of(sandbox_id)
-    return Link(fleet, *await fleet.access(sandbox_id, wait=rpc_timeout), rpc_timeout=rpc_timeout)
+    return fleet.keeping_heads(Link(fleet, *await fleet.access(sandbox_id, wait=rpc_timeout), rpc_timeout=rpc_timeout))
 
 
 async def find_fleet_of(sandbox_id: str) -> AsyncFleet:

@@ -15,6 +15,7 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
+from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
@@ -43,7 +44,7 @@ _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet:
+class AsyncFleet(SignsJournals):
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(
@@ -264,9 +265,11 @@ class AsyncFleet:
         """
         request = api.fleet.ReleaseRequest(sandbox_id=sandbox_id, unless_suspended=unless_suspended)
         try:
-            return bool((await self._call("Release", request, _RPC_TIMEOUT)).released)
+            answer = await self._call("Release", request, _RPC_TIMEOUT)
         except SandboxEnded:
             return False
+        self._take_signed(sandbox_id, answer.journal_heads)
+        return bool(answer.released)
 
     async def get_within(self, sandbox_id: str, wait: float) -> SandboxInfo:
         """Describe a sandbox, within `wait` seconds."""
@@ -292,6 +295,7 @@ class AsyncFleet:
         """Renew the lease for so many seconds (None: as at the claim), and get a new token. Raises SandboxEnded."""
         request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=convert.seconds(lease))
         answer = await self._call("Renew", request, _RPC_TIMEOUT)
+        self._take_signed(sandbox_id, answer.journal_heads)
         return answer.sandbox, answer.access
 
     async def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
@@ -325,7 +329,7 @@ class AsyncFleet:
 
     async def _link(self, bound: api.fleet.Bound, rpc_timeout: float) -> Link:
         await self._relays.look(bound.access)
-        return Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
+        return self.keeping_heads(Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout))
 
     def _in(self, namespace: str | None) -> str:
         return self._namespace if namespace is None else namespace

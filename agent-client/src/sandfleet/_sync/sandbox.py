@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.commands import Commands
     from sandfleet._sync.files import Files
     from sandfleet._sync.fleet import Fleet
+    from sandfleet._sync.journal import Journal
     from sandfleet._sync.ports import Forward
     from sandfleet._sync.pty import Pty
     from sandfleet._sync.services import Services
@@ -451,3 +452,10 @@ class Sandbox:
     def load_skills(self, library: str | PathLike[str]) -> tuple[Skill, ...]:
         """Use the library in this folder, and load all skills that it offers; as `skills.load` does."""
         return run(self._async.load_skills(library))
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The record of everything that changed the session."""
+        from sandfleet._sync.journal import Journal
+
+        return Journal(self._async.journal)

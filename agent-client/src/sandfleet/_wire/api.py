@@ -24,6 +24,8 @@ __all__ = [
     "grpc",
     "interpreter",
     "interpreter_grpc",
+    "journal",
+    "journal_grpc",
     "message",
     "port",
     "port_grpc",
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from sandfleet_api.executor.v1 import filesystem_pb2_grpc as filesystem_grpc
     from sandfleet_api.executor.v1 import interpreter_pb2 as interpreter
     from sandfleet_api.executor.v1 import interpreter_pb2_grpc as interpreter_grpc
+    from sandfleet_api.executor.v1 import journal_pb2 as journal
+    from sandfleet_api.executor.v1 import journal_pb2_grpc as journal_grpc
     from sandfleet_api.executor.v1 import port_pb2 as port
     from sandfleet_api.executor.v1 import port_pb2_grpc as port_grpc
     from sandfleet_api.executor.v1 import process_pb2 as process
@@ -64,8 +68,8 @@ if TYPE_CHECKING:
     from sandfleet_api.fleet.v1 import gateway_pb2 as gateway
     from sandfleet_api.fleet.v1 import gateway_pb2_grpc as gateway_grpc
 else:
-    _EXECUTOR = ("common", "filesystem", "interpreter", "port", "process", "service", "session", "tools")
-    _GRPC = ("filesystem", "interpreter", "port", "process", "service", "session", "tools")
+    _EXECUTOR = ("common", "filesystem", "interpreter", "journal", "port", "process", "service", "session", "tools")
+    _GRPC = ("filesystem", "interpreter", "journal", "port", "process", "service", "session", "tools")
     __getattr__ = attach_modules(
         __name__,
         {

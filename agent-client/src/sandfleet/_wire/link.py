@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.heads import heard
 from sandfleet._wire.home import Home
 from sandfleet._wire.lease import LeaseKeeper
 from sandfleet._wire.preemptions import Preemptions
@@ -28,6 +29,7 @@ from sandfleet.errors import (
     SandfleetError,
     UnavailableError,
 )
+from sandfleet.journal.heads import KeptHeads, SignedHead
 from sandfleet.observe import intent, tracing
 from sandfleet.values.environment import Environment
 from sandfleet.values.sandbox import SandboxInfo
@@ -160,6 +162,11 @@ class Connection:
         """Tools of this process that code in the sandbox calls."""
         return api.tools_grpc.ToolBrokerServiceStub(self.channel)
 
+    @cached_property
+    def journal(self) -> api.journal_grpc.JournalServiceAsyncStub:
+        """The record of the session."""
+        return api.journal_grpc.JournalServiceStub(self.channel)
+
     def metadata(self) -> AnyMetadata:
         """Return the metadata of each call."""
         said = intent.metadata() if self._is_reviewed else ()
@@ -180,6 +187,7 @@ class FleetCalls(Protocol):
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
+    async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]: ...
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None: ...
 
 
@@ -196,10 +204,9 @@ class Link:
         self._connection = self._connect(sandbox.sandbox_uid, access)
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None
-        self._closed = False
-        self._next_refresh = 0.0
+        self._closed, self._next_refresh = False, 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self.preemptions = Preemptions(sandbox.sandbox_id)
+        self.preemptions, self.heads = Preemptions(sandbox.sandbox_id), KeptHeads()
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
         self.rpc_timeout = rpc_timeout
@@ -260,8 +267,9 @@ class Link:
         patience = patience_of(self, request.DESCRIPTOR.name, timeout or self.rpc_timeout)
 
         async def attempt(connection: Connection) -> Response:
-            call = method(connection)
-            return await call(request, metadata=connection.metadata(), timeout=None if patience == inf else patience)
+            most = None if patience == inf else patience
+            call = method(connection)(request, metadata=connection.metadata(), timeout=most)
+            return await heard(self.heads, connection.uid, call)
 
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             return await self.run(attempt, resend=idempotent)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sandfleet._wire import api
 from sandfleet._wire.events import EventCollector, Piece
+from sandfleet._wire.heads import hear_later
 from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 from sandfleet._wire.link import receive
 from sandfleet._wire.retry import Retries, RetryBudget
@@ -190,8 +191,11 @@ class ExecutionStream:
         if envelope is None:
             raise ProtocolError("cannot follow the execution: its stream ended before it did", reason="NoEnd")
         pieces = tuple(piece for event in envelope.events for piece in self.collector.feed(event))
-        if (ending := self.collector.ending) is not None and ending.message.reason == LEASE_EXPIRED:
-            ending.message.message = lease_was_over(self._link.sandbox_id)
+        if (ending := self.collector.ending) is not None:
+            assert self._connection is not None
+            self._link.spawn(hear_later(self._link.heads, self._connection.uid, self._call))
+            if ending.message.reason == LEASE_EXPIRED:
+                ending.message.message = lease_was_over(self._link.sandbox_id)
         return pieces
 
     def _cancel(self) -> None:

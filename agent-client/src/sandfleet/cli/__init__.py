@@ -37,6 +37,10 @@ _COMMANDS = {
     "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
     "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
     "skills": ("sandfleet.cli.agents.skills", "list, show, check and approve the skills of a library"),
+    "journal": (
+        "sandfleet.cli.journals.commands",
+        "export, show, check, replay and compare the records of sessions",
+    ),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),

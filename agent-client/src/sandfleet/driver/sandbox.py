@@ -78,7 +78,7 @@ class DrivenSandbox(AsyncSandbox):
         resumed = await DrivenSandbox.resume(self.sandbox_id, fleet=fleet, max_wait=_RESUME_WAIT, keep_alive=True)
         await self._link.close()
         self._link, self._interpreter = resumed.parts()
-        for resource in ("commands", "files", "services", "pty", "states", "skills", "_forwards"):
+        for resource in ("commands", "files", "services", "pty", "states", "skills", "journal", "_forwards"):
             self.__dict__.pop(resource, None)
 
     def parts(self) -> tuple[Link, Interpreter]:

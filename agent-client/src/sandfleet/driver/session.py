@@ -129,6 +129,7 @@ class Session:
         self._stage: Stage | None = None
         # Whether a failure of the platform may end another way in another sandbox.
         self.is_retryable = True
+        self._journal_head = ""
 
     async def run(self) -> TaskResult:
         """Return how it ended, whatever happens in it. Raises NotOurs, CheckpointError, and cancellation."""
@@ -145,7 +146,7 @@ class Session:
             waited = self._shared.clock() - began
             result = await self._in(sandbox)
             spent = replace(result.spent, claim_seconds=waited, seconds=self._shared.clock() - began - waited)
-            return replace(result, spent=spent)
+            return replace(result, spent=spent, journal_head=self._journal_head)
         finally:
             self._enter(None)
 
@@ -238,6 +239,9 @@ class Session:
             self._enter(Stage.ENDING)
             for one in used:
                 await _released(one, is_ours=is_ours)
+            # The head of the last call comes with the end of the sandbox's object.
+            kept = used[-1].journal.kept_head
+            self._journal_head = str(kept.head) if kept is not None else ""
 
     async def _worked(self, sandbox: DrivenSandbox, used: list[AsyncSandbox]) -> TaskResult:
         """Run the agent to its end; `used` gets the sandbox that it has claimed in the place of its first one."""

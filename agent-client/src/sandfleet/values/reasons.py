@@ -69,6 +69,8 @@ class ClaimReason(StrEnum):
     """The session is suspended: its processes have ended, and it is kept."""
     NO_LEASE = "NoLease"
     """The sandbox has no lease to renew: it lives as long as its CodeSandbox."""
+    JOURNAL_CHANGED = "JournalChanged"
+    """The executor does not have a record of the session's journal any more that the fleet has signed before."""
     QUEUE_FULL = "QueueFull"
     """As many claims wait as the queue or the fleet lets wait."""
     NAMESPACE_QUEUE_FULL = "NamespaceQueueFull"

@@ -243,6 +243,12 @@ class ClaimReason(CallReason):
         "The sandbox has no lease to renew: it lives as long as its CodeSandbox.",
         "Set lifetimeSeconds, or delete the CodeSandbox when it is no longer needed.",
     )
+    JOURNAL_CHANGED = (
+        "JournalChanged",
+        Code.FAILED_PRECONDITION,
+        "The executor does not have a record of the session's journal any more that the fleet has signed before.",
+        "Trust what was signed, and nothing that this executor says since: it was taken over, or has lost its disk.",
+    )
     # The fleet is full, or late.
     QUEUE_FULL = (
         "QueueFull",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
-from sandfleet_api.executor.v1 import common_pb2, session_pb2
+from sandfleet_api.executor.v1 import common_pb2, journal_pb2, session_pb2
+from sandfleet_api.executor.v1.journal_pb2_grpc import JournalServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem
@@ -17,6 +18,7 @@ from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, Signer, Token
+from sandfleet_operator.plan.witness import Head
 
 if TYPE_CHECKING:
     # Exists in the stubs only.
@@ -130,6 +132,13 @@ class Executors:
         except FleetError:
             return False
         return True
+
+    async def journal_head(self, sandbox: Sandbox) -> Head:
+        """The newest record of the session's journal, by the executor's word. Raises FleetError."""
+        stub, metadata = JournalServiceStub(self._connection(sandbox).channel), self.metadata(sandbox)
+        call = stub.Head(journal_pb2.HeadRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
+        said = await self._reply(sandbox, call, "read the journal of")
+        return Head(said.number, said.hash)
 
     async def close(self, sandbox: Sandbox) -> None:
         """Asks the executor to end its executions and itself. An executor that is gone is not an error."""

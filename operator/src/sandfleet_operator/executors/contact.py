@@ -13,8 +13,9 @@ from typing import ClassVar, Final, Protocol, TypeVar
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from sandfleet_api.executor.v1 import identity_pb2, service_pb2, session_pb2
+from sandfleet_api.executor.v1 import identity_pb2, journal_pb2, service_pb2, session_pb2
 from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceStub
+from sandfleet_api.executor.v1.journal_pb2_grpc import JournalServiceStub
 from sandfleet_api.executor.v1.service_pb2_grpc import ServiceManagerServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
@@ -37,6 +38,7 @@ from sandfleet_operator.executors.client import (
 from sandfleet_operator.executors.service_list import services_of
 from sandfleet_operator.executors.tokens import AUTONOMOUS, FLEET_SCOPES, Signer
 from sandfleet_operator.plan.pods.egress_probe import Target
+from sandfleet_operator.plan.witness import Head
 
 # Seconds for one call, including its connection.
 DEADLINE = 10.0
@@ -221,6 +223,14 @@ class Contacts:
         async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
             call = SessionServiceStub(channel).ProbeEgress(request, metadata=self._token(executor, PROBE_SCOPES))
             return tuple((await _reply(executor, "probe the network with", call)).reached)
+
+    async def journal_head(self, executor: Executor) -> Head:
+        """The newest record of its journal, by the executor's word. Raises ContactError."""
+        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
+            metadata = self._token(executor, FLEET_SCOPES)
+            call = JournalServiceStub(channel).Head(journal_pb2.HeadRequest(), metadata=metadata)
+            said = await _reply(executor, "read the journal of", call)
+        return Head(said.number, said.hash)
 
     async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
         """The template's services, by the executor's word. Does not count as use. Raises ContactError."""

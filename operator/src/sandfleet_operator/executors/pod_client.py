@@ -25,6 +25,7 @@ from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.pods.names import session_id
 from sandfleet_operator.plan.sandbox.observed import pod_of
+from sandfleet_operator.plan.witness import Head
 
 # Seconds to wait for the port: under gVisor an executor listens about one second after its container has started.
 LISTEN_SECONDS = 60.0
@@ -133,6 +134,14 @@ class PodExecutors:
         """Which targets the sandbox's network reaches. Raises FleetError."""
         try:
             return await self._contacts.probe(self._executor(sandbox, self._session(sandbox)), targets)
+        except ContactError as error:
+            raise _failed(error) from error
+
+    async def journal_head(self, sandbox: Sandbox) -> Head:
+        """The newest record of the session's journal, by the executor's word. Raises FleetError."""
+        try:
+            async with self._slots:
+                return await self._contacts.journal_head(self._executor(sandbox, self._session(sandbox)))
         except ContactError as error:
             raise _failed(error) from error
 

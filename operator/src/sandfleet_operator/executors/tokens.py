@@ -114,6 +114,10 @@ class Signer:
         }
         return Token(jwt.encode(claims, key.private, algorithm="EdDSA", headers={"kid": key.kid}), float(expires))
 
+    def key(self) -> TokenKey:
+        """The key that signs now."""
+        return self.keys.signing(self._clock())
+
     def answer(self, *, sandbox_uid: str, reviewer: str, claims: Mapping[str, str | int]) -> str:
         """A statement about one review, for a minute: who answers, and what. It opens no other call."""
         now = self._clock()
@@ -154,8 +158,21 @@ def public_jwk(kid: str, public: Ed25519PublicKey, sign: Callable[[bytes], bytes
     raw = public.public_bytes_raw()
     key = {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": base64url(raw)}
     if sign is not None:
-        key["sandfleet_signature"] = base64url(sign(KEY_SIGNED + kid.encode() + b"\0" + raw))
+        key["sandfleet_signature"] = base64url(sign(_key_statement(kid, raw)))
     return key
+
+
+def public_bytes(key: TokenKey) -> bytes:
+    return key.private.public_key().public_bytes_raw()
+
+
+def vouched_by(key: TokenKey, sign: Callable[[bytes], bytes]) -> bytes:
+    """The authority's signature of a key, as its JWK has it."""
+    return sign(_key_statement(key.kid, public_bytes(key)))
+
+
+def _key_statement(kid: str, raw: bytes) -> bytes:
+    return KEY_SIGNED + kid.encode() + b"\0" + raw
 
 
 def base64url(data: bytes) -> str:

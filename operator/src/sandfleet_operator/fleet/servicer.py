@@ -75,6 +75,9 @@ class FleetApi(Protocol):
     async def note_received(
         self, caller: Caller, request: fleet_pb2.NoteReceivedRequest
     ) -> fleet_pb2.NoteReceivedResponse: ...
+    async def countersign_journal(
+        self, caller: Caller, request: fleet_pb2.CountersignJournalRequest
+    ) -> fleet_pb2.CountersignJournalResponse: ...
 
 
 class FleetServicer(FleetServiceServicer):
@@ -201,6 +204,11 @@ class FleetServicer(FleetServiceServicer):
         self, request: fleet_pb2.NoteReceivedRequest, context: Context
     ) -> fleet_pb2.NoteReceivedResponse:
         return await self._answer(context, lambda caller: self._api.note_received(caller, request))
+
+    async def CountersignJournal(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.CountersignJournalRequest, context: Context
+    ) -> fleet_pb2.CountersignJournalResponse:
+        return await self._answer(context, lambda caller: self._api.countersign_journal(caller, request))
 
     async def _authenticated(self, context: Context) -> Caller:
         caller = await self._api.authenticate(calls.token(context))

@@ -60,6 +60,11 @@ class Decision(Enum):
         ("review_id", "digest", "answer", "rule", "method"),
     )
     MARK = ("mark", "A host of tools noted what a session has received.", ("marks",))
+    JOURNAL = (
+        "journal",
+        "The fleet read the newest record of a session's journal and signed it, or found that what it had signed is gone.",
+        ("sandbox_uid", "number", "hash", "time", "key_id", "public_key", "signature"),
+    )
     EGRESS = (
         "egress",
         "The operator made, changed or removed a NetworkPolicy: what sandboxes can reach, and what reaches them.",

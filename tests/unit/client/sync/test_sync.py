@@ -56,8 +56,10 @@ INNER = {
     "renew",
     "open_claim",
     "open_resumed",
+    "keeping_heads",
     "list_within",
     "get_within",
+    "sign_journal",
     "spans",
     "begin",
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sandfleet._wire import api
+    from sandfleet.journal.heads import SignedHead
     from sandfleet.values.execution import Execution
 
 _STEPS = 60
@@ -113,6 +114,9 @@ class _Detour:
 
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]:
         return await self._fleet.note_received(sandbox_id, marks)
+
+    async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]:
+        return await self._fleet.sign_journal(sandbox_id)
 
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> None:
         """None: the cutters are the way."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.heads import hear
 from sandfleet._wire.link import patience_of, receive_within, within
 from sandfleet._wire.status import to_error
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, IsADirectory, LimitReached, ProtocolError
@@ -119,7 +120,9 @@ class AsyncFiles:
             except BaseException:  # Cancelled, or the caller's data raised: half an upload is never stored.
                 call.cancel()
                 raise
-            return await within(patience_of(self._link, "WriteRequest", patience), call)
+            answer = await within(patience_of(self._link, "WriteRequest", patience), call)
+            await hear(self._link.heads, connection.uid, call)
+            return answer
 
         again = isinstance(data, (str, bytes, bytearray, memoryview))
         with tracing.call(*tracing.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert.enums import reasons_of, words_of
+from sandfleet._wire.heads import hear
 from sandfleet._wire.link import patience_of, receive_within, within
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, TransferIncomplete
@@ -81,7 +82,9 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
             stream.cancel()
             raise
         patience = patience_of(link, "ExtractRequest", link.rpc_timeout)
-        return _uploaded(await within(patience, stream), packer, path)
+        answer = await within(patience, stream)
+        await hear(link.heads, connection.uid, stream)
+        return _uploaded(answer, packer, path)
 
     with call(*rpc(api.filesystem.ExtractRequest.DESCRIPTOR)):
         return await link.run(attempt, resend=False)
@@ -206,3 +209,21 @@ async def search(link: Link, request: api.filesystem.SearchRequest) -> Found[Mat
     )
     stopped = words_of(api.filesystem.SearchStop).get(answer.stop, "unknown") if answer.stop else ""
     return Found(items, stopped, answer.files_searched, answer.files_skipped)
+
+
+async def unpack(link: Link, archive: bytes, path: str, *, compression: str, keep_existing: bool) -> None:
+    """Unpack a tar archive that is there already into a directory of the sandbox.
+
+    `compression` as the API names it. Raises InvalidArgument.
+    """
+    known: dict[str, Any] = dict(api.filesystem.Compression.items())
+    number = known.get(compression, api.filesystem.COMPRESSION_UNSPECIFIED)
+    header = api.filesystem.ExtractHeader(path=os.fsencode(path), compression=number, keep_existing=keep_existing)
+    parts = [api.filesystem.ExtractRequest(header=header), api.filesystem.ExtractRequest(data=archive)]
+    parts.append(api.filesystem.ExtractRequest(end=api.filesystem.ExtractEnd(size=len(archive))))
+
+    async def attempt(connection: Connection) -> api.filesystem.ExtractResponse:
+        stream = connection.filesystem.Extract(iter(parts), metadata=connection.metadata())
+        return await within(patience_of(link, "ExtractRequest", link.rpc_timeout), stream)
+
+    await link.run(attempt, resend=False)

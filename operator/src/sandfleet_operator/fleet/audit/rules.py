@@ -99,6 +99,8 @@ RULES: Mapping[str, Rule | None] = {
         applies=lambda request: bool(request.marks),
     ),
     "AnswerReview": Rule(decision=Decision.REVIEW, asked=_review_asked),
+    # The witness writes a record of each signature.
+    "CountersignJournal": None,
     "List": None,
     "Watch": None,
     "ListPools": None,

@@ -24,10 +24,13 @@ from sandfleet_operator.executors.tickets import TicketError, Tickets
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import suspended
+from sandfleet_operator.fleet.journals.witness import Witness, unwitnessed
+from sandfleet_operator.fleet.journals.witness import message as head_message
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.calls import ReviewCalls
+from sandfleet_operator.fleet.kubernetes.sessions.journals import JournalCalls
 from sandfleet_operator.fleet.kubernetes.sessions.received import Received, ReceivedCalls
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
@@ -42,7 +45,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 CONNECT = "connect"
 
 
-class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
+class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
     """`reviews` asks who callers are and what they may do; `board` has what waits for approval."""
 
     def __init__(
@@ -52,10 +55,13 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
         credentials: Credentials,
         kubernetes: KubernetesFleet,
         board: ReviewBoard,
+        *,
+        witness: Witness | None = None,
     ) -> None:
         super().__init__(reviews, kubernetes, board)
         self._kube, self._received = kube, Received(kube, kubernetes, wall_clock)
         self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
+        self._witness = witness or unwitnessed()
         self._sessions = Sessions(kube, credentials, kubernetes)
 
     async def authenticate(self, token: str) -> Caller:
@@ -162,7 +168,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
         namespace, name = feed.parse_id(request.sandbox_id, doing="release")
         await self._reviews.authorize(caller, "delete", namespace, name)
         self.check_serving("release")
-        known = self._sessions.of(request.sandbox_id)
+        heads = await self._witness.released(known := self._sessions.of(request.sandbox_id))
         if known is not None and known.state in ASLEEP and request.unless_suspended:
             released = False
         elif known is not None:
@@ -170,7 +176,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
         else:
             # kubectl made it, or its claim is over.
             released = await self._delete_found(Ref(CODE_SANDBOX, namespace, name))
-        return fleet_pb2.ReleaseResponse(released=released)
+        return fleet_pb2.ReleaseResponse(released=released, journal_heads=map(head_message, heads))
 
     async def _delete_found(self, ref: Ref) -> bool:
         """Deletes exactly the object that has the name now, not one that gets it meanwhile."""
@@ -241,8 +247,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
             raise _no_lease(request.sandbox_id)
         self._check_awake(known, request.sandbox_id)
         sandbox = await self._kubernetes.fleet.renew(known.sandbox_id, lease)
-        access = self._sessions.access(caller, sandbox)
-        return fleet_pb2.RenewResponse(sandbox=self._sessions.message(sandbox), access=access)
+        access, heads = self._sessions.access(caller, sandbox), map(head_message, self._witness.renewed(sandbox))
+        return fleet_pb2.RenewResponse(sandbox=self._sessions.message(sandbox), access=access, journal_heads=heads)
 
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="get")
@@ -310,8 +316,6 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
             pod = self._kubernetes.pod_of(present)
             address, uid = self._kubernetes.fleet.address(present), pod.uid if pod else ""
         return fleet_pb2.RouteResponse(address=address, sandbox_uid=uid, caller=caller.username)
-
-    # Queues.
 
     async def list_queues(self, caller: Caller, request: fleet_pb2.ListQueuesRequest) -> fleet_pb2.ListQueuesResponse:
         """By name; without a namespace, the queues of all."""

@@ -22,6 +22,7 @@ from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
 from sandfleet_operator.plan.pods import egress_probe as reach
 from sandfleet_operator.plan.pods.egress_probe import Known, Target
+from sandfleet_operator.plan.witness import Head
 
 # Seconds before each time that an executor is asked, each of which takes a second at most: about half a minute.
 PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
@@ -35,6 +36,7 @@ class ProbingExecutors(Executors, Protocol):
     """What the fleet on Kubernetes says to executors: sandfleet_operator.executors.pod_client.PodExecutors."""
 
     async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> Sequence[bool]: ...
+    async def journal_head(self, sandbox: Sandbox) -> Head: ...
 
 
 @dataclass(slots=True)

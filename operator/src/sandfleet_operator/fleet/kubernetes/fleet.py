@@ -322,6 +322,12 @@ class KubernetesFleet:
         found = self._store.get(Ref(POD, sandbox.meta.namespace, sandbox.status.pod))
         return pod_of(found).contract if found else Contract.AUTONOMOUS.value
 
+    def known_as(self, sandbox: Sandbox) -> tuple[str, str]:
+        """The id of a claim's session as its caller has it, and the uid of its pod."""
+        assert sandbox.claim is not None
+        pod = self.pod_of(sandbox)
+        return f"{sandbox.sandbox_id.partition('/')[0]}/{object_of(sandbox.claim)}", pod.uid if pod else ""
+
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")
         found = self._store.get(Ref(POD, namespace, name))

@@ -28,6 +28,7 @@ from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
 from sandfleet_operator.fleet.audit.calls import AuditInterceptor, Write, noting
 from sandfleet_operator.fleet.gateway_signer import GatewaySigner
+from sandfleet_operator.fleet.journals.witness import Witness, records_between
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
@@ -251,7 +252,16 @@ async def listen(
     kubernetes.fleet.noted = noting(write)
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
-    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board)
+    witness = Witness(
+        kubernetes.executors.journal_head,
+        kubernetes.known_as,
+        lambda: credentials.signer,
+        write,
+        wall_clock,
+        vouch=lambda said: credentials.authority.sign(said),  # noqa: PLW0108 - by the authority of that moment
+        records=records_between(os.environ),
+    )
+    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)

@@ -15,6 +15,8 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.journals.witness import Witness, unwitnessed
+from sandfleet_operator.fleet.journals.witness import message as head_message
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.reviews import TOKEN_HOLDER, ReviewerTokens, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
@@ -46,12 +48,15 @@ class LocalFleetApi:
         templates: Mapping[str, Template],
         holder: str,
         reviewing: Reviewing,
+        *,
+        witness: Witness | None = None,
     ) -> None:
         self._reviews, self._reviewers = reviewing
         self._fleet = fleet
         self._suspender = suspender
         self._templates = templates
         self._caller = Caller(holder)
+        self._witness = witness or unwitnessed()
         self._received = LocalReceived(fleet.scheduler.inventory)
 
     async def authenticate(self, token: str) -> Caller:
@@ -127,7 +132,9 @@ class LocalFleetApi:
         check_id(request.sandbox_id, "sandbox id", doing="release")
         if request.unless_suspended and self._suspender.is_asleep(request.sandbox_id):
             return fleet_pb2.ReleaseResponse(released=False)
-        return fleet_pb2.ReleaseResponse(released=await self._fleet.release(request.sandbox_id))
+        heads = await self._witness.released(self._fleet.scheduler.inventory.get(request.sandbox_id))
+        released = await self._fleet.release(request.sandbox_id)
+        return fleet_pb2.ReleaseResponse(released=released, journal_heads=map(head_message, heads))
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="renew the lease")
@@ -135,7 +142,8 @@ class LocalFleetApi:
         if lease is not None:
             check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
         sandbox = await self._fleet.renew(request.sandbox_id, lease)
-        return fleet_pb2.RenewResponse(sandbox=_message(sandbox), access=self._access(sandbox))
+        heads = map(head_message, self._witness.renewed(sandbox))
+        return fleet_pb2.RenewResponse(sandbox=_message(sandbox), access=self._access(sandbox), journal_heads=heads)
 
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="get")
@@ -214,6 +222,16 @@ class LocalFleetApi:
         # NOT_FOUND where it has ended.
         self._suspender.session(request.sandbox_id)
         return convert.received_message(self._received.note(request.sandbox_id, convert.marks(request)))
+
+    async def countersign_journal(
+        self,
+        caller: Caller,  # noqa: ARG002 - there is one caller
+        request: fleet_pb2.CountersignJournalRequest,
+    ) -> fleet_pb2.CountersignJournalResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="sign the journal")
+        sandbox = await self._fleet.get(request.sandbox_id, reachable=False)
+        heads = await self._witness.countersign(sandbox)
+        return fleet_pb2.CountersignJournalResponse(heads=map(head_message, heads))
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))

@@ -23,6 +23,7 @@ from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
 from sandfleet_operator.fleet.audit.calls import AuditInterceptor, noting
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, records_between
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
@@ -114,11 +115,13 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
     with _user_ids(options.isolation) as user_ids:
         templates = _templates(options)
         audit = _audit(directory)
-        fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues, audit=audit)
-        holder = f"uid:{os.geteuid()}"
-        api = LocalFleetApi(
-            fleet, suspender, templates, holder, (board, ReviewerTokens(directory.path, options.reviewers))
+        executors = Executors(signer := FileSigner(directory.keys_file, wall_clock))
+        fleet, suspender, board = _assemble(
+            directory, options, templates, user_ids, queues, executors=executors, signer=signer, audit=audit
         )
+        holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
+        witness = _witness(executors, signer, audit)
+        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness)
         fleet.noted = noting(audit.write)
         server = await _listen(directory, FleetServicer(api), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
@@ -131,6 +134,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
             board.close()
+            witness.close()
             for task in beside:
                 task.cancel()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
@@ -168,8 +172,10 @@ def _assemble(
     user_ids: UserIds | None,
     queues: Mapping[str, QueueSpec],
     *,
+    executors: Executors,
+    signer: FileSigner,
     audit: AuditLog,
-) -> tuple[FleetDriver, Suspender, FileSigner, ReviewBoard]:
+) -> tuple[FleetDriver, Suspender, ReviewBoard]:
     warm = min(options.pool_size, options.max_sandboxes)
     pools = [
         Pool(name=name, template=template, target_warm=warm if template.contract == Contract.AUTONOMOUS.value else 0)
@@ -180,10 +186,9 @@ def _assemble(
         max_starting=STARTS_PER_CORE * (os.cpu_count() or 1),
         longest_suspension=options.suspend_timeout,
     )
-    signer = FileSigner(directory.keys_file, wall_clock)
     backend = LocalBackend(directory, templates, user_ids=user_ids, host_command=options.host_command)
     scheduler = Scheduler(pools, policy, new_id=lambda _: new_id())
-    executors, clock = Executors(signer), SteadyClock()
+    clock = SteadyClock()
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
@@ -191,7 +196,23 @@ def _assemble(
     hook = webhook(os.environ, wall_clock)
     tell = hook.send if hook is not None else lambda _: None
     board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write, tell=tell)
-    return fleet, Suspender(fleet, backend, executors), signer, board
+    return fleet, Suspender(fleet, backend, executors), board
+
+
+def _witness(executors: Executors, signer: FileSigner, audit: AuditLog) -> Witness:
+    """Raises ServeError."""
+    try:
+        records = records_between(os.environ)
+    except WitnessError as error:
+        raise ServeError(str(error)) from error
+    return Witness(
+        executors.journal_head,
+        lambda sandbox: (sandbox.sandbox_id, sandbox.sandbox_uid),
+        lambda: signer,
+        audit.write,
+        wall_clock,
+        records=records,
+    )
 
 
 @contextlib.contextmanager

@@ -251,10 +251,46 @@ class ReleaseRequest(_message.Message):
     def __init__(self, sandbox_id: _Optional[str] = ..., unless_suspended: _Optional[bool] = ...) -> None: ...
 
 class ReleaseResponse(_message.Message):
-    __slots__ = ("released",)
+    __slots__ = ("released", "journal_heads")
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_HEADS_FIELD_NUMBER: _ClassVar[int]
     released: bool
-    def __init__(self, released: _Optional[bool] = ...) -> None: ...
+    journal_heads: _containers.RepeatedCompositeFieldContainer[JournalHead]
+    def __init__(self, released: _Optional[bool] = ..., journal_heads: _Optional[_Iterable[_Union[JournalHead, _Mapping]]] = ...) -> None: ...
+
+class JournalHead(_message.Message):
+    __slots__ = ("session", "pod_uid", "number", "hash", "time_ms", "key_id", "signature", "public_key", "key_signature")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
+    KEY_SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    pod_uid: str
+    number: int
+    hash: str
+    time_ms: int
+    key_id: str
+    signature: bytes
+    public_key: bytes
+    key_signature: bytes
+    def __init__(self, session: _Optional[str] = ..., pod_uid: _Optional[str] = ..., number: _Optional[int] = ..., hash: _Optional[str] = ..., time_ms: _Optional[int] = ..., key_id: _Optional[str] = ..., signature: _Optional[bytes] = ..., public_key: _Optional[bytes] = ..., key_signature: _Optional[bytes] = ...) -> None: ...
+
+class CountersignJournalRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class CountersignJournalResponse(_message.Message):
+    __slots__ = ("heads",)
+    HEADS_FIELD_NUMBER: _ClassVar[int]
+    heads: _containers.RepeatedCompositeFieldContainer[JournalHead]
+    def __init__(self, heads: _Optional[_Iterable[_Union[JournalHead, _Mapping]]] = ...) -> None: ...
 
 class SuspendRequest(_message.Message):
     __slots__ = ("sandbox_id", "force", "timeout")
@@ -303,12 +339,14 @@ class RenewRequest(_message.Message):
     def __init__(self, sandbox_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class RenewResponse(_message.Message):
-    __slots__ = ("sandbox", "access")
+    __slots__ = ("sandbox", "access", "journal_heads")
     SANDBOX_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_HEADS_FIELD_NUMBER: _ClassVar[int]
     sandbox: Sandbox
     access: Access
-    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ...) -> None: ...
+    journal_heads: _containers.RepeatedCompositeFieldContainer[JournalHead]
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., journal_heads: _Optional[_Iterable[_Union[JournalHead, _Mapping]]] = ...) -> None: ...
 
 class GetRequest(_message.Message):
     __slots__ = ("sandbox_id", "with_access")

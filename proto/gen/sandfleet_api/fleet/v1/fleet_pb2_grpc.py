@@ -122,6 +122,11 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedResponse.FromString,
                 _registered_method=True)
+        self.CountersignJournal = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/CountersignJournal',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
@@ -306,6 +311,20 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountersignJournal(self, request, context):
+        """Reads the newest record of a sandbox's journal from its executor, and signs it. The fleet does the same by itself at a Renew once
+        enough records have passed, and at the release. The answer has all heads of the session that this fleet has signed and kept, at
+        most 64, the newest last. The caller needs the right to run code in the sandbox: `create` on codesandboxes/connect.
+        NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+        FAILED_PRECONDITION  the executor's journal is not the one of which a head was signed before (reason JournalChanged), or it is of
+        no claim (NotClaimed). Not to be retried. Or it is suspended or being replaced. To be retried if the detail
+        says so.
+        UNAVAILABLE          its executor does not answer. To be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -388,6 +407,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.NoteReceived,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedResponse.SerializeToString,
+            ),
+            'CountersignJournal': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountersignJournal,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -830,6 +854,33 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/NoteReceived',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountersignJournal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/CountersignJournal',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalResponse.FromString,
             options,
             channel_credentials,
             insecure,

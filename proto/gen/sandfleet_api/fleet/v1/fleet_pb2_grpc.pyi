@@ -147,6 +147,16 @@ class FleetServiceStub:
       NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
       UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
     """
+    CountersignJournal: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.CountersignJournalRequest, _fleet_pb2.CountersignJournalResponse]
+    """Reads the newest record of a sandbox's journal from its executor, and signs it. The fleet does the same by itself at a Renew once
+    enough records have passed, and at the release. The answer has all heads of the session that this fleet has signed and kept, at
+    most 64, the newest last. The caller needs the right to run code in the sandbox: `create` on codesandboxes/connect.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  the executor's journal is not the one of which a head was signed before (reason JournalChanged), or it is of
+                           no claim (NotClaimed). Not to be retried. Or it is suspended or being replaced. To be retried if the detail
+                           says so.
+      UNAVAILABLE          its executor does not answer. To be retried.
+    """
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
@@ -266,6 +276,16 @@ class FleetServiceAsyncStub(FleetServiceStub):
     run code in the sandbox: `create` on codesandboxes/connect.
       NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
       UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
+    """
+    CountersignJournal: _aio.UnaryUnaryMultiCallable[_fleet_pb2.CountersignJournalRequest, _fleet_pb2.CountersignJournalResponse]  # type: ignore[assignment]
+    """Reads the newest record of a sandbox's journal from its executor, and signs it. The fleet does the same by itself at a Renew once
+    enough records have passed, and at the release. The answer has all heads of the session that this fleet has signed and kept, at
+    most 64, the newest last. The caller needs the right to run code in the sandbox: `create` on codesandboxes/connect.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  the executor's journal is not the one of which a head was signed before (reason JournalChanged), or it is of
+                           no claim (NotClaimed). Not to be retried. Or it is suspended or being replaced. To be retried if the detail
+                           says so.
+      UNAVAILABLE          its executor does not answer. To be retried.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -479,6 +499,22 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         run code in the sandbox: `create` on codesandboxes/connect.
           NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
           UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def CountersignJournal(
+        self,
+        request: _fleet_pb2.CountersignJournalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.CountersignJournalResponse, _abc.Awaitable[_fleet_pb2.CountersignJournalResponse]]:
+        """Reads the newest record of a sandbox's journal from its executor, and signs it. The fleet does the same by itself at a Renew once
+        enough records have passed, and at the release. The answer has all heads of the session that this fleet has signed and kept, at
+        most 64, the newest last. The caller needs the right to run code in the sandbox: `create` on codesandboxes/connect.
+          NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+          FAILED_PRECONDITION  the executor's journal is not the one of which a head was signed before (reason JournalChanged), or it is of
+                               no claim (NotClaimed). Not to be retried. Or it is suspended or being replaced. To be retried if the detail
+                               says so.
+          UNAVAILABLE          its executor does not answer. To be retried.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

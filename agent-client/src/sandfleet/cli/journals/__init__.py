@@ -1,0 +1,1 @@
+"""Commands for journals of sessions."""

@@ -1,0 +1,107 @@
+"""What each record of a journal is to a replay: something to do again, something to skip, or a gap."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandfleet.journal.notebook import code_of, items, mapping, text_of
+from sandfleet.journal.records import Record
+
+
+class Need(enum.Enum):
+    """What a replay does with a record."""
+
+    # It is done again, and compared.
+    DO = "do"
+    # It changes nothing that a replay would have to do again.
+    NOTHING = "nothing"
+    # It cannot be done again: the record does not have what that needs.
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A record as a replay sees it. `why` says what is missing, or why there is nothing to do."""
+
+    record: Record
+    need: Need
+    why: str = ""
+    # The names of environment variables, with the digests of their values.
+    envs: Mapping[str, str] | None = None
+
+    @property
+    def title(self) -> str:
+        """What was done, in a few words."""
+        body = self.record.body
+        if self.record.kind == "execution":
+            lines = code_of(body).strip().splitlines()
+            return text_of(lines[0])[:60] if lines else text_of(body.get("type"))
+        words = (self.record.kind, body.get("op"), body.get("path") or body.get("context") or body.get("tool"))
+        return " ".join(text_of(word) for word in words if word)[:80]
+
+
+# The kinds of records of which nothing is to be done, and why.
+_QUIET = {
+    "opened": "the fresh session has a record of its own",
+    "packages": "the template installs them",
+    "tool_call": "the cell that called has its answers",
+    "review": "what was approved is done, what was denied is not",
+    "closed": "the session ended",
+    "look": "it changes nothing",
+    "repaired": "the executor's own note",
+    "suspended": "a session sleeps and wakes with its variables",
+    "resumed": "a session sleeps and wakes with its variables",
+}
+_CALLS = {"context", "file", "state"}
+
+
+def step_of(record: Record) -> Step:
+    """Decide what a replay does with a record."""
+    kind, body = record.kind, record.body
+    if "cut_record" in body:
+        return Step(record, Need.MISSING, "the record was too large and has only its digest")
+    if kind == "gap":
+        return Step(record, Need.MISSING, f"{text_of(body.get('missed'))} records could not be written here")
+    if kind == "execution":
+        return _execution(record)
+    if kind == "file":
+        return _file(record)
+    if kind in _CALLS:
+        return Step(record, Need.DO)
+    if kind in _QUIET:
+        return Step(record, Need.NOTHING, _QUIET[kind])
+    names = {"terminal": "what a person typed into a terminal", "service": "what a service did", "call": "this call"}
+    return Step(record, Need.MISSING, f"{names.get(kind, 'a record of this kind')} cannot be replayed")
+
+
+# Ends that come from outside: the record cannot say how far the code had run.
+_FROM_OUTSIDE = {"interrupted": "was interrupted", "killed": "was killed", "lost": "was lost with its executor"}
+
+
+def _execution(record: Record) -> Step:
+    body = record.body
+    end = body.get("outcome")
+    code, stdin = mapping(body.get("code")), mapping(body.get("stdin"))
+    if end == "denied":
+        return Step(record, Need.NOTHING, "it was denied, and did not run")
+    if end in _FROM_OUTSIDE:
+        return Step(record, Need.MISSING, f"it {_FROM_OUTSIDE[str(end)]}, and how far it had run is not known")
+    if body.get("signals"):
+        return Step(record, Need.MISSING, "it got signals, and when is not in the record")
+    if code.get("cut") or stdin.get("cut"):
+        return Step(record, Need.MISSING, f"its {'code' if code.get('cut') else 'input'} is too large for the record")
+    if not isinstance(code.get("text"), str) and not items(body.get("argv")):
+        return Step(record, Need.MISSING, "its code is not in the record")
+    envs = {str(name): str(digest) for name, digest in mapping(body.get("env")).items()}
+    return Step(record, Need.DO, envs=envs)
+
+
+def _file(record: Record) -> Step:
+    body = record.body
+    if body.get("failed"):
+        return Step(record, Need.MISSING, "it failed half-way, and how far it went is not known")
+    if body.get("op") in ("write", "extract") and not isinstance(body.get("content"), str):
+        return Step(record, Need.MISSING, f"its {text_of(body.get('size'))} bytes are too many for the record")
+    return Step(record, Need.DO)

@@ -1,0 +1,1 @@
+"""The fleet as a witness of what executors say of their journals (docs/adr/0052-countersigned-heads.md)."""

@@ -1,0 +1,195 @@
+"""Reads the heads of sessions' journals from their executors, and signs them.
+
+At a Renew that is done behind the answer, and only once enough records have passed; at a Release before the session
+ends. No execution waits for it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import ASLEEP, Sandbox
+from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.executors.tokens import Signer, base64url, public_bytes, vouched_by
+from sandfleet_operator.plan.audit import Decision, Record, Verdict
+from sandfleet_operator.plan.scheduler.recent import Recent
+from sandfleet_operator.plan.witness import MAX_KEPT, Head, Signed, contradicts, is_due, is_well_formed, statement
+
+# Sessions whose signed heads are kept.
+REMEMBERED = 50_000
+# Records between two signatures that a Renew asks for; 0: only callers ask. Read from the environment.
+RECORDS, DEFAULT_RECORDS = "SANDFLEET_JOURNAL_RECORDS", 100
+# Seconds that a Release waits for an executor that does not answer.
+RELEASE_PATIENCE = 2.0
+
+Named = tuple[str, str]
+
+
+class WitnessError(RuntimeError):
+    """The environment asks for what cannot be. The message is "cannot X: why"."""
+
+
+class Witness:
+    """`read` asks an executor, `named` gives a session's public id and the uid of its pod, `write` audits.
+
+    `vouch` signs the fleet's own keys; None on one machine. `clock` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Sandbox], Awaitable[Head]],
+        named: Callable[[Sandbox], Named],
+        signer: Callable[[], Signer],
+        write: Callable[[Record], None],
+        clock: Callable[[], float],
+        *,
+        vouch: Callable[[bytes], bytes] | None = None,
+        records: int = DEFAULT_RECORDS,
+    ) -> None:
+        self._read, self._named, self._signer, self._write, self._clock = read, named, signer, write, clock
+        self._vouch, self._records = vouch, records
+        self._signed: Recent[str, tuple[Signed, ...]] = Recent(REMEMBERED)
+        self._busy: set[str] = set()
+        self._background = BackgroundTasks()
+
+    def heads(self, sandbox: Sandbox) -> Sequence[Signed]:
+        """What was signed of the session, the newest last."""
+        return self._signed.get(self._named(sandbox)[0]) or ()
+
+    def renewed(self, sandbox: Sandbox) -> Sequence[Signed]:
+        """What was signed so far; the executor is asked behind the answer."""
+        if self._records and sandbox.sandbox_id not in self._busy:
+            self._busy.add(sandbox.sandbox_id)
+            self._background.begin(self._renew(sandbox), f"sign the journal of {sandbox.sandbox_id}")
+        return self.heads(sandbox)[-1:]
+
+    async def released(self, sandbox: Sandbox | None) -> Sequence[Signed]:
+        """Signs the last head of a session that is to end, if its executor answers soon."""
+        if sandbox is None or not self._records or not sandbox.bound or sandbox.state in ASLEEP:
+            return ()
+        try:
+            async with asyncio.timeout(RELEASE_PATIENCE):
+                await self._sign(sandbox, 1)
+        except (FleetError, TimeoutError):
+            # It ends whatever its executor says. Where the journal was changed, the audit has it.
+            pass
+        return self.heads(sandbox)[-1:]
+
+    async def countersign(self, sandbox: Sandbox) -> Sequence[Signed]:
+        """Signs the newest head. Raises FleetError."""
+        await self._sign(sandbox, 1)
+        return self.heads(sandbox)
+
+    def close(self) -> None:
+        self._background.close()
+
+    async def _renew(self, sandbox: Sandbox) -> None:
+        try:
+            await self._sign(sandbox, self._records)
+        except FleetError as error:
+            if error.problem.reason == ClaimReason.JOURNAL_CHANGED.value:
+                raise
+        finally:
+            self._busy.discard(sandbox.sandbox_id)
+
+    async def _sign(self, sandbox: Sandbox, records: int) -> None:
+        """Raises FleetError."""
+        session, pod_uid = self._named(sandbox)
+        head = await self._read(sandbox)
+        kept = self._signed.get(session) or ()
+        last = kept[-1] if kept else None
+        if not is_well_formed(head):
+            why = "its executor has sent no head"
+            raise ClaimReason.EXECUTOR_UNREACHABLE.error(f"cannot sign the journal of {session}: {why}", session)
+        if contradicts(head, last, pod_uid):
+            self._audit(Verdict.REFUSED, session, {"sandbox_uid": pod_uid, "number": head.number, "hash": head.hash})
+            assert last is not None
+            why = f"record {last.head.number} was signed before, and its executor does not have it any more"
+            raise ClaimReason.JOURNAL_CHANGED.error(f"cannot sign the journal of {session}: {why}", session)
+        if is_due(head, last, pod_uid, records):
+            signed = self._made(session, pod_uid, head)
+            # Another call may have signed meanwhile.
+            kept = self._signed.get(session) or ()
+            self._signed.put(session, tuple(sorted((*kept, signed), key=lambda one: one.time))[-MAX_KEPT:])
+            self._audit(Verdict.ALLOWED, session, _details(signed))
+
+    def _made(self, session: str, pod_uid: str, head: Head) -> Signed:
+        time = int(self._clock() * 1000)
+        key = self._signer().key()
+        return Signed(
+            session=session,
+            pod_uid=pod_uid,
+            head=head,
+            time=time,
+            key_id=key.kid,
+            signature=key.private.sign(statement(session, pod_uid, head, time)),
+            public_key=public_bytes(key),
+            key_signature=vouched_by(key, self._vouch) if self._vouch else b"",
+        )
+
+    def _audit(self, verdict: Verdict, session: str, details: Mapping[str, str | int]) -> None:
+        namespace, separator, name = session.partition("/")
+        self._write(
+            Record(
+                decision=Decision.JOURNAL,
+                verdict=verdict,
+                reason="" if verdict is Verdict.ALLOWED else ClaimReason.JOURNAL_CHANGED.value,
+                namespace=namespace if separator else "",
+                sandbox=name if separator else session,
+                details=details,
+            )
+        )
+
+
+def _details(signed: Signed) -> dict[str, str | int]:
+    return {
+        "sandbox_uid": signed.pod_uid,
+        "number": signed.head.number,
+        "hash": signed.head.hash,
+        "time": signed.time,
+        "key_id": signed.key_id,
+        "public_key": base64url(signed.public_key),
+        "signature": base64url(signed.signature),
+    }
+
+
+def unwitnessed() -> Witness:
+    """Of a fleet that signs nothing."""
+
+    async def refused(sandbox: Sandbox) -> Head:
+        why = "this fleet signs no journals"
+        raise ClaimReason.UNIMPLEMENTED.error(f"cannot sign the journal of {sandbox.sandbox_id}: {why}")
+
+    def signer() -> Signer:
+        raise NotImplementedError
+
+    return Witness(
+        refused, lambda one: (one.sandbox_id, one.sandbox_uid), signer, lambda _: None, lambda: 0.0, records=0
+    )
+
+
+def records_between(environment: Mapping[str, str]) -> int:
+    """Raises WitnessError."""
+    said = environment.get(RECORDS, "")
+    if not said:
+        return DEFAULT_RECORDS
+    if not (said.isascii() and said.isdecimal() and len(said) < 10):
+        raise WitnessError(f"cannot read {RECORDS}: {said[:40]!r} is no number of records")
+    return int(said)
+
+
+def message(signed: Signed) -> fleet_pb2.JournalHead:
+    return fleet_pb2.JournalHead(
+        session=signed.session,
+        pod_uid=signed.pod_uid,
+        number=signed.head.number,
+        hash=signed.head.hash,
+        time_ms=signed.time,
+        key_id=signed.key_id,
+        signature=signed.signature,
+        public_key=signed.public_key,
+        key_signature=signed.key_signature,
+    )
