@@ -14,13 +14,14 @@ class ClaimSpan:
     def __init__(self, traceparent: str, request_id: str, template: str) -> None:
         parent = _PROPAGATOR.extract({"traceparent": traceparent})
         attributes = {
-            "rpc.system": "grpc",
-            "rpc.service": "sandfleet_api.fleet.v1.FleetService",
-            "rpc.method": "Claim",
+            "rpc.system.name": "grpc",
+            "rpc.method": "sandfleet_api.fleet.v1.FleetService/Claim",
             "sandfleet.request.id": request_id,
             "sandfleet.template": template,
         }
-        self._span: Span = _TRACER.start_span("FleetService/Claim", parent, SpanKind.SERVER, attributes)
+        self._span: Span = _TRACER.start_span(
+            "sandfleet_api.fleet.v1.FleetService/Claim", parent, SpanKind.SERVER, attributes
+        )
 
     @property
     def traceparent(self) -> str:
