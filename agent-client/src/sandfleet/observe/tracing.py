@@ -1,7 +1,7 @@
 """OpenTelemetry: a span around each call, and the executor's own spans in the same trace.
 
 Nothing here imports OpenTelemetry unless the program has done so, or its environment asks for it: otherwise there are
-no spans. Code, output and paths never go into attributes.
+no spans. Code, output and paths go into attributes only where the environment asks for them (`contents`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sandfleet.observe import executor_spans, provider
+from sandfleet.observe import contents, executor_spans, provider
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import SpanContext
     from sandfleet_api.executor.v1.common_pb2 import Span
+
+    from sandfleet.values.execution import CommandResult, Execution
 
 _REMOTE = {"rpc.system.name", "server.address"}
 _CALL_ID = "gen_ai.tool.call.id"
@@ -38,6 +40,11 @@ class Recorder:
         if self._span is not None:
             self._span.set_attribute(name, value)
 
+    def tell(self, name: str, text: str) -> None:
+        """Set an attribute that is content: only where the environment asks for contents."""
+        if self._span is not None and text and contents.captured():
+            self._span.set_attribute(name, contents.cut(text))
+
     def fail(self, kind: str) -> None:
         """Record a failure of the platform; a failure of the code is none of the call."""
         if self._span is not None:
@@ -46,13 +53,15 @@ class Recorder:
             self._span.set_attribute("error.type", kind)
             self._span.set_status(Status(StatusCode.ERROR, kind))
 
-    def conclude(self, outcome: str, reason: str, spans: Sequence[Span]) -> None:
-        """Record how an execution ended, and export the executor's spans of it."""
+    def conclude(self, asked: str, result: Execution | CommandResult, spans: Sequence[Span]) -> None:
+        """Record how an execution of `asked` ended, and export the executor's spans of it."""
         if self._span is None:
             return
-        self._span.set_attribute("sandfleet.outcome", outcome)
-        if outcome == "lost":
-            self.fail(reason)
+        self._span.set_attributes(contents.numbers(result))
+        if contents.captured():
+            self._span.set_attributes(contents.texts(asked, result))
+        if result.outcome.value == "lost":
+            self.fail(result.reason)
         if len(spans) > executor_spans.MAX_SPANS:
             self._span.set_attribute("sandfleet.spans.dropped", len(spans) - executor_spans.MAX_SPANS)
         _export(self._span, self._tracer, spans)
@@ -101,6 +110,20 @@ def host_tool(name: str, execution_id: str) -> AbstractContextManager[Recorder]:
         "sandfleet.execution.id": execution_id,
     }
     return call(f"execute_tool {name}", attributes, _running.get(execution_id))
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Let tasks and timers that the body begins belong to no span: they outlive the one that is open."""
+    context: Any = sys.modules.get("opentelemetry.context")
+    if context is None or not hasattr(context, "attach"):
+        yield
+        return
+    token = context.attach(context.Context())
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 def event(name: str, attributes: Mapping[str, str]) -> None:

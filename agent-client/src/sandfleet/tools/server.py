@@ -99,7 +99,8 @@ class AsyncToolServer:
         except BaseException:  # A cancellation too: no MCP server outlives it.
             await self.close()
             raise
-        self._serving = asyncio.ensure_future(self._serve())
+        with tracing.apart():
+            self._serving = asyncio.ensure_future(self._serve())
 
     async def close(self) -> None:
         """Stop serving: running calls are cancelled, and the code gets ToolUnavailable. Closing twice is no error."""
