@@ -36,9 +36,9 @@ type alert struct {
 }
 
 type answer struct {
-	Alerts  []alert        `json:"alerts"`
-	Series  map[string]int `json:"series"`
-	Errors  map[string]string `json:"errors"`
+	Alerts []alert           `json:"alerts"`
+	Series map[string]int    `json:"series"`
+	Errors map[string]string `json:"errors"`
 }
 
 func main() {
@@ -69,7 +69,7 @@ func play(args []string) error {
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute})
 	ctx := context.Background()
 	manager := rules.NewManager(&rules.ManagerOptions{
-		QueryFunc: rules.EngineQueryFunc(engine, db), Appendable: db, Queryable: db, Context: ctx,
+		QueryFunc: rules.EngineQueryFunc(engine, db), AppendableV2: db, Queryable: db, Context: ctx,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	groups, problems := manager.LoadGroups(time.Duration(step)*time.Second, labels.EmptyLabels(), "", nil, false, args[0])
