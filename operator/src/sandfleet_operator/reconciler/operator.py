@@ -17,6 +17,7 @@ from sandfleet_operator.api.kube import (
     SANDBOX_TEMPLATE,
     Json,
     Kind,
+    Ref,
 )
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.events import Events
@@ -37,6 +38,7 @@ from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.kopf_lists import KopfLists
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
 from sandfleet_operator.reconciler.routes import keys_of, on_nodes
+from sandfleet_operator.telemetry import tracing
 from sandfleet_operator.telemetry.control_plane import ReconcileMetrics, condition_gauge, work_queue_gauge
 from sandfleet_operator.telemetry.metrics import Family
 
@@ -192,11 +194,16 @@ class Operator:
 
     async def _work(self, key: Key) -> float | None:
         if key.what == "sandbox":
-            return await self._reconciler.sandbox(key)
+            with tracing.reconcile(key.namespace, key.name, self._trace_of(key)):
+                return await self._reconciler.sandbox(key)
         if key.what == "namespace":
             return await self._housekeeper.namespace(key.namespace)
         await self._housekeeper.template(key.namespace, key.name)
         return None
+
+    def _trace_of(self, key: Key) -> str:
+        found = self.store.get(Ref(CODE_SANDBOX, key.namespace, key.name)) or {"metadata": {}}
+        return str((found["metadata"].get("annotations") or {}).get(names.TRACEPARENT, ""))
 
     def _look_again(self, whom: AskServices) -> None:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))

@@ -1,16 +1,19 @@
-"""OpenTelemetry spans of the fleet. Without an SDK in the process they do nothing and pass the caller's context on."""
+"""OpenTelemetry spans of fleet and operator. Without an SDK in the process they do nothing and pass the caller's context on."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from sandfleet_operator.api.values import Sandbox
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACER = trace.get_tracer("sandfleet.fleet")
+_OPERATOR = trace.get_tracer("sandfleet.operator")
 
 
 class ClaimSpan:
@@ -76,6 +79,34 @@ class ClaimSpan:
 
     def end(self) -> None:
         self._span.end(_ns(self._clock() if self._bound is None else self._bound))
+
+
+@contextmanager
+def reconcile(namespace: str, name: str, traceparent: str) -> Iterator[None]:
+    """A round of the operator for a sandbox whose object names a trace, which is linked: the round is no part of it.
+
+    The annotation is the owner's word. One that is no trace context, or of a trace that is not sampled, makes no span.
+    """
+    linked = trace.get_current_span(_PROPAGATOR.extract({"traceparent": traceparent})).get_span_context()
+    if not (linked.is_valid and linked.trace_flags.sampled):
+        yield
+        return
+    attributes = {"k8s.namespace.name": namespace, "sandfleet.sandbox.id": f"{namespace}/{name}"}
+    with _OPERATOR.start_as_current_span(
+        "reconcile sandbox",
+        Context(),
+        attributes=attributes,
+        links=[Link(linked)],
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        except Exception as error:
+            # Its message may name what the owner wrote.
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+            raise
 
 
 def phases(began: float, now: float, sandbox: Sandbox) -> list[tuple[str, float, float]]:
