@@ -31,6 +31,7 @@ import state
 import streams
 import terminals
 import tools
+import traces
 import tunnels
 import warm
 
@@ -41,6 +42,7 @@ PARTS = {
     "commands": commands,
     "files": files,
     "tools": tools,
+    "traces": traces,
     "tunnel": tunnels,
     "gateway": gateway,
     "pty": terminals,

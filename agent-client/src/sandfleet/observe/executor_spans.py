@@ -124,7 +124,8 @@ def _may(key: str) -> bool:
 
 def _text(text: str, most: int) -> str:
     """Cut, without characters that could write to a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+    kept = text[:most]
+    return kept if kept.isprintable() else "".join(letter if letter.isprintable() else " " for letter in kept)
 
 
 def _time(moment: Timestamp) -> int:

@@ -173,11 +173,18 @@ def _export(span: Any, tracer: Any, spans: Sequence[Span]) -> None:
         return
     call = executor_spans.Call(trace_id=own.trace_id, span_id=own.span_id, start=start, end=time.time_ns())
     for placed in executor_spans.place(spans, call):
-        processor.on_end(_readable(placed, own, tracer.resource))
+        processor.on_end(_readable(placed, own, _executors_resource(tracer)))
+
+
+@lru_cache(maxsize=4)
+def _executors_resource(tracer: Any) -> Any:
+    """Of the executors: that of this process, with another name."""
+    from opentelemetry.sdk.resources import Resource
+
+    return tracer.resource.merge(Resource({"service.name": "sandfleet-executor"}))
 
 
 def _readable(placed: executor_spans.Placed, call: SpanContext, resource: Any) -> ReadableSpan:
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
@@ -189,7 +196,7 @@ def _readable(placed: executor_spans.Placed, call: SpanContext, resource: Any) -
         name=placed.name,
         context=context(placed.span_id),
         parent=call if placed.parent_id == call.span_id else context(placed.parent_id),
-        resource=resource.merge(Resource({"service.name": "sandfleet-executor"})),
+        resource=resource,
         attributes=placed.attributes,
         kind=SpanKind.INTERNAL,
         status=Status(StatusCode.ERROR, placed.error) if placed.error else Status(StatusCode.UNSET),
