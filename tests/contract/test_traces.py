@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 
@@ -177,6 +179,27 @@ def test_attributes_are_named_as_the_published_conventions_name_them(spans):
     assert {"gen_ai.tool.call.id", "rpc.method", "sandfleet.outcome"} <= used
     assert unpublished(used) == set()
     assert unpublished({"rpc.service", "gen_ai.system", "outcome"}) == {"rpc.service", "gen_ai.system", "outcome"}
+
+
+class Nonsense(BaseHTTPRequestHandler):
+    """A collector that answers what no collector does."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n\xff\xff")
+        self.close_connection = True
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_collector_that_answers_nonsense_costs_spans_and_nothing_else():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        said, complained = played(f"http://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+    assert "end answered" in said
+    assert "Traceback" not in complained
 
 
 def test_a_dead_collector_costs_spans_and_nothing_else():

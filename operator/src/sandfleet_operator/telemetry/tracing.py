@@ -1,4 +1,7 @@
-"""OpenTelemetry spans of fleet and operator. Without an SDK in the process they do nothing and pass the caller's context on."""
+"""OpenTelemetry spans of fleet and operator.
+
+Without an SDK in the process they do nothing and pass the caller's context on.
+"""
 
 import time
 from collections.abc import Callable, Iterator
