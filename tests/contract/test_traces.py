@@ -237,6 +237,7 @@ def test_the_report_of_a_session_opens_in_a_browser_and_says_what_went_wrong(exp
     assert "rolled back" in body
     assert "Code and output are missing" in body
     assert "look_up" in body
+    assert CANARY.replace("-", "_") not in page.read_text()
 
 
 def test_top_without_an_id_shows_pools_and_sessions(tmp_path, monkeypatch, capsys):
