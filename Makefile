@@ -38,6 +38,7 @@ lint: setup ## ruff, import contracts, buf.
 	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@cd proto && ../.venv/bin/buf lint
 	@$(PY) scripts/crds.py --check && $(PY) scripts/reference.py --check && $(PY) scripts/chart.py --check
+	@$(PY) scripts/dashboard.py --check
 	@$(PY) scripts/sync.py --check && $(PY) scripts/python_reference.py --check
 
 types: setup ## mypy, strict.

@@ -33,6 +33,7 @@ import state
 import streams
 import terminals
 import tools
+import traces
 import tunnels
 import warm
 
@@ -43,6 +44,7 @@ PARTS = {
     "commands": commands,
     "files": files,
     "tools": tools,
+    "traces": traces,
     "tunnel": tunnels,
     "gateway": gateway,
     "pty": terminals,

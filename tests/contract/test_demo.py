@@ -35,7 +35,7 @@ def test_every_agent_solves_its_task_and_one_survives_its_accident(
 
 def check_trace(trace: Path) -> None:
     spans = [json.loads(line) for line in trace.read_text().splitlines()]
-    sessions = {span["context"]["trace_id"] for span in spans if span["name"] == "demo session"}
+    sessions = {span["context"]["trace_id"] for span in spans if span["name"] == "task"}
     assert len(sessions) == 5
     of_steps = [span for span in spans if span["name"].startswith(("step ", "execute_tool "))]
     assert of_steps

@@ -126,6 +126,10 @@ env:
   - name: SANDFLEET_AUDIT
     value: {{ . | quote }}
   {{- end }}
+  {{- with .root.Values.otlp.endpoint }}
+  - name: OTEL_EXPORTER_OTLP_ENDPOINT
+    value: {{ . | quote }}
+  {{- end }}
   {{- end }}
   {{- if and (eq .component "fleet") .root.Values.reviews.webhook.url }}
   - name: SANDFLEET_REVIEW_WEBHOOK_URL

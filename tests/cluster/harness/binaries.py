@@ -89,6 +89,7 @@ MODULES = (
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, seconds=74),
     Module("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, seconds=100),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}, seconds=107),
+    Module("prometheus", {"prometheus": "."}, seconds=200),
 )
 
 

@@ -1,5 +1,6 @@
 """One trace from the caller's span to the process that runs the code, and the executor's spans back."""
 
+import asyncio
 import secrets
 
 import pytest
@@ -82,3 +83,31 @@ async def test_without_a_valid_trace_there_is_none_in_the_child_and_no_span(exec
     assert b"".join(event.output.data for event in events) == b"None\n\n"
     assert list(events[-1].finished.spans) == []
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_the_phases_of_a_cell_are_spans_below_it_and_lie_within_it(sandbox, context, spans):
+    with trace.get_tracer("test").start_as_current_span("step") as step:
+        await sandbox.run_code("import time; print('x', flush=True); time.sleep(0.02)", context=context)
+    found = by_service(spans, step.get_span_context().trace_id)
+    own, run, first = (found[True, name] for name in ("execute_cell", "run", "first_output"))
+    assert run.parent.span_id == first.parent.span_id == own.context.span_id
+    assert own.start_time <= run.start_time == first.start_time <= first.end_time < run.end_time <= own.end_time
+
+
+async def test_a_cell_that_is_killed_shows_its_rollback(sandbox, context, spans):
+    await sandbox.run_code("x = 1", context=context)
+    with trace.get_tracer("test").start_as_current_span("step") as step:
+        done = await sandbox.run_code("import os; os._exit(1)", context=context)
+    assert done.rollback is not None
+    found = by_service(spans, step.get_span_context().trace_id)
+    assert found[True, "roll_back"].parent.span_id == found[True, "execute_cell"].context.span_id
+
+
+async def test_a_cell_that_waits_for_its_turn_shows_the_wait(sandbox, context, spans):
+    first = asyncio.create_task(sandbox.run_code("import time; time.sleep(0.3)", context=context))
+    await asyncio.sleep(0.1)
+    with trace.get_tracer("test").start_as_current_span("step") as step:
+        await sandbox.run_code("1", context=context)
+    await first
+    found = by_service(spans, step.get_span_context().trace_id)
+    assert found[True, "queue"].end_time <= found[True, "run"].start_time

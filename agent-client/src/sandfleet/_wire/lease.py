@@ -7,6 +7,8 @@ import time
 import weakref
 from typing import Protocol
 
+from sandfleet.observe import tracing
+
 # The reason of what ended with its lease, of executors and fleets.
 LEASE_EXPIRED = "LeaseExpired"
 # How long a lease is taken to last whose end is not known, in seconds.
@@ -96,7 +98,8 @@ class LeaseKeeper:
     def _arm(self) -> None:
         self._disarm()
         pause = max(0.0, self._due - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(pause, _renew, weakref.ref(self))
+        with tracing.apart():
+            self._timer = asyncio.get_running_loop().call_later(pause, _renew, weakref.ref(self))
 
     def _disarm(self) -> None:
         if self._timer is not None:

@@ -36,6 +36,8 @@ _COMMANDS = {
     "queue": ("sandfleet.cli.fleets.queue", "list queues, show how full they are, and explain claims in them"),
     "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
     "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
+    "trace": ("sandfleet.cli.traces.trace", "draw where the time of a session or a run went"),
+    "report": ("sandfleet.cli.traces.report", "write a page of HTML about a session or a run"),
     "skills": ("sandfleet.cli.agents.skills", "list, show, check and approve the skills of a library"),
     "journal": (
         "sandfleet.cli.journals.commands",
@@ -52,7 +54,7 @@ _COMMANDS = {
 _SHORT = {
     "ls": "list sandboxes",
     "ps": "list the commands that are running in a sandbox",
-    "top": "show what a sandbox uses of its limits",
+    "top": "show the fleet, or what one sandbox uses of its limits",
     "exec": "run a command in a sandbox",
     "logs": "show the log of a service",
     "suspend": "end the processes of a session and keep the rest of it",

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 from sandfleet import Fleet, Sandbox
@@ -60,11 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(
         actions, "get", "describe a sandbox, its isolation and limits included", "print a JSON object"
     ).add_argument("sandbox", metavar="ID")
-    looking = _action(actions, "top", "show what a sandbox uses of its limits, until Ctrl-C", "print one object a line")
+    shown = "show the fleet, or what one sandbox uses of its limits, until Ctrl-C"
+    looking = _action(actions, "top", shown, "print one object a line")
+    looking.add_argument("--count", type=int, metavar="N", help="of the fleet: end after N looks")
     looking.add_argument(
         "--interval", type=float, default=1.0, metavar="SECONDS", help="shortest interval: 0.1 to 60 (default: 1)"
     )
-    looking.add_argument("sandbox", metavar="ID")
+    looking.add_argument("sandbox", metavar="ID", nargs="?", default="", help="without it the fleet is shown")
     _add_suspension(actions)
     _action(actions, "kill", "end sandboxes, with everything in them", "print a JSON object").add_argument(
         "sandboxes", metavar="ID", nargs="+"
@@ -291,6 +294,9 @@ def _get(options: argparse.Namespace) -> int:
 
 
 def _top(options: argparse.Namespace) -> int:
+    if not options.sandbox:
+        # Late: it imports commands that import this one.
+        return int(import_module("sandfleet.cli.fleets.live").follow(options))
     with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
         top.follow(sandbox.watch_usage(options.interval), as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout)
     return OK

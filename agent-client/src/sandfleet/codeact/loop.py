@@ -120,6 +120,8 @@ class CodeActAgent:
             conversation, stop = await self._to_the_end(begun)
             span.set("sandfleet.run.end", stop.end.value)
             span.set("sandfleet.run.steps", len(conversation.steps))
+            span.tell("sandfleet.run.task", task)
+            span.tell("sandfleet.run.message", stop.message)
         last = conversation.last.action if conversation.last else None
         return AgentRun(
             task=task,

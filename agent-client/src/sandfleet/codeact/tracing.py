@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 
 from sandfleet.codeact.conversation import Action, FinalAnswer, GiveUp, NoAction, RunCode, RunCommand, Step, Verdict
 from sandfleet.observe import tracing
+from sandfleet.observe.contents import words
 
 _KINDS: dict[type[object], str] = {
     RunCode: "run_code",
@@ -47,12 +48,13 @@ def chat(model: str, host: str) -> AbstractContextManager[tracing.Recorder]:
 
 def end_step(span: tracing.Recorder, done: Step) -> None:
     """What a step came to."""
+    span.tell("sandfleet.step.intent", getattr(done.action, "intent", "") or getattr(done.action, "reason", ""))
     span.set("sandfleet.step.number", done.number)
     span.set("sandfleet.step.verdict", done.verdict.value)
     if done.evidence is not None:
         span.set("gen_ai.tool.call.id", done.evidence.execution_id)
         span.set("sandfleet.outcome", done.evidence.outcome.value)
         if done.evidence.lost:
-            span.set("sandfleet.lost", ",".join(done.evidence.lost))
+            span.set("sandfleet.lost", words(done.evidence.lost))
     if done.verdict is Verdict.LOST:
         span.fail("environment_lost")

@@ -20,7 +20,7 @@ from sandfleet.demo.shows.stage import Stage
 from sandfleet.demo.summary import lines, summarize
 from sandfleet.demo.walk import Walk, shown_first
 from sandfleet.errors import InvalidArgument
-from sandfleet.observe.tracing import write_spans_to
+from sandfleet.observe.span_file import write_spans_to
 
 _SCRIPTED = "scripted: written moves that branch on the real output, no model"
 _FRAME = 0.1

@@ -1,6 +1,7 @@
 """One session of the demo: a sandbox, an agent, and the host's judgement."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -78,6 +79,8 @@ class Setting:
     output: Path | None = None
     timeout: float = 120.0
     on_step: Callable[[Plan, Step], object] = field(default=lambda _plan, _step: None)
+    # Names the run in its traces.
+    run_id: str = field(default_factory=lambda: f"demo-{os.urandom(4).hex()}")
 
 
 def plans(sessions: int, *, chaos: bool) -> tuple[Plan, ...]:
@@ -99,10 +102,16 @@ async def work(plan: Plan, setting: Setting) -> Report:
     """Run one session to its report, whatever happens in it. Raises only what is wrong with the demo itself."""
     task = AGENTS[plan.agent].make(plan.seed, chaos=plan.chaos)
     began = time.monotonic()
-    attributes = {"gen_ai.agent.name": AGENTS[plan.agent].TITLE, "sandfleet.demo.session": str(plan.number)}
+    attributes = {
+        "sandfleet.run.id": setting.run_id,
+        "sandfleet.task.key": f"{plan.number:03} {AGENTS[plan.agent].TITLE}",
+    }
     try:
-        with tracing.call("demo session", attributes):
+        with tracing.call("task", attributes) as span:
             report = await _claimed(plan, task, setting)
+            end = report.run.end.value if report.run is not None else "platform_failure"
+            span.set("sandfleet.run.end", "wrong" if report.trouble and end == "answered" else end)
+            span.set("sandfleet.claim.wait_seconds", report.claim_seconds)
     except SandfleetError as error:
         report = Report(plan, task.title, f"the platform failed: {error}")
     return replace(report, seconds=time.monotonic() - began)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from sandfleet.driver import actions
 from sandfleet.driver.checkpoint import Checkpoint, CheckpointError, NotOurs, Taken
 from sandfleet.driver.policy import DrivenPolicy, Gaps
 from sandfleet.driver.progress import Progress, Stage
-from sandfleet.driver.result import Spent, TaskEnd, TaskResult
+from sandfleet.driver.result import Blame, Spent, TaskEnd, TaskResult
 from sandfleet.driver.sandbox import DrivenSandbox
 from sandfleet.errors import ClaimError, SandboxEnded, SandfleetError
 from sandfleet.observe import tracing
@@ -77,18 +78,21 @@ class Shared:
     progress: Progress
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
+    # Names the run in its traces.
+    run_id: str = field(default_factory=lambda: f"run-{os.urandom(4).hex()}")
 
 
 async def work(task: AgentTask, taken: Taken, shared: Shared) -> TaskResult | None:
     """Carry a task to its result; None when another process has taken it on. Raises CheckpointError."""
     try:
         while True:
-            with tracing.call("task", {"sandfleet.task.key": task.key, "sandfleet.task.attempt": str(taken.attempt)}):
+            with tracing.call("task", _named(task, taken, shared)) as span:
                 session = Session(task, taken, shared)
                 result = await session.run()
                 # A session whose earlier sandbox was gone is another attempt.
                 taken = session.taken
                 result = replace(result, trace_id=_trace_id(), attempts=taken.attempt)
+                _note(span, result)
             is_platform = result.end is TaskEnd.PLATFORM_FAILURE
             if not is_platform:
                 shared.allowance.earn()
@@ -112,6 +116,27 @@ async def _paused(shared: Shared, attempt: int) -> None:
         await shared.sleep(_BACKOFF.after(attempt - 1))
     finally:
         shared.progress.stages[Stage.PAUSED] -= 1
+
+
+def _named(task: AgentTask, taken: Taken, shared: Shared) -> dict[str, str]:
+    return {
+        "sandfleet.run.id": shared.run_id,
+        "sandfleet.task.key": task.key,
+        "sandfleet.task.attempt": str(taken.attempt),
+    }
+
+
+def _note(span: tracing.Recorder, result: TaskResult) -> None:
+    """What a report of the run shows of the task."""
+    span.set("sandfleet.run.end", result.end.value)
+    span.set("sandfleet.blame", result.blame.value)
+    span.set("sandfleet.claim.wait_seconds", result.spent.claim_seconds)
+    span.set("gen_ai.usage.input_tokens", result.spent.input_tokens)
+    span.set("gen_ai.usage.output_tokens", result.spent.output_tokens)
+    if result.sandbox_id:
+        span.set("sandfleet.sandbox.id", result.sandbox_id)
+    if result.blame is Blame.PLATFORM:
+        span.fail(result.end.value)
 
 
 def _trace_id() -> str:

@@ -1,40 +1,49 @@
 """OpenTelemetry: a span around each call, and the executor's own spans in the same trace.
 
-Nothing here imports OpenTelemetry unless the program has done so: without it there are no spans. Code, output and paths
-never go into attributes.
+Nothing here imports OpenTelemetry unless the program has done so, or its environment asks for it: otherwise there are
+no spans. Code, output and paths go into attributes only where the environment asks for them (`contents`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandfleet.observe import contents, executor_spans, provider
+
 if TYPE_CHECKING:
-    from google.protobuf.timestamp_pb2 import Timestamp
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import SpanContext
     from sandfleet_api.executor.v1.common_pb2 import Span
 
-_SPANS_LIMIT = 256
-_TEXT_LIMIT = 1024
-_ATTRIBUTES_LIMIT = 64
-_REMOTE = {"rpc.system", "server.address"}
+    from sandfleet.values.execution import CommandResult, Execution
+
+_REMOTE = {"rpc.system.name", "server.address"}
+_CALL_ID = "gen_ai.tool.call.id"
+# The spans of executions that are open in this process.
+_running: dict[str, SpanContext] = {}
 
 
 class Recorder:
     """The span of one call; does nothing without OpenTelemetry."""
 
-    def __init__(self, span: Any = None) -> None:
+    def __init__(self, span: Any = None, tracer: Any = None) -> None:
         self._span = span
+        self._tracer = tracer
 
     def set(self, name: str, value: str | float) -> None:
         """Set an attribute."""
         if self._span is not None:
             self._span.set_attribute(name, value)
+
+    def tell(self, name: str, text: str) -> None:
+        """Set an attribute that is content: only where the environment asks for contents."""
+        if self._span is not None and text and contents.captured():
+            self._span.set_attribute(name, contents.cut(text))
 
     def fail(self, kind: str) -> None:
         """Record a failure of the platform; a failure of the code is none of the call."""
@@ -44,38 +53,77 @@ class Recorder:
             self._span.set_attribute("error.type", kind)
             self._span.set_status(Status(StatusCode.ERROR, kind))
 
-    def conclude(self, outcome: str, reason: str, spans: Iterable[Span]) -> None:
-        """Record how an execution ended, and export the executor's spans of it."""
+    def conclude(self, asked: str, result: Execution | CommandResult, spans: Sequence[Span]) -> None:
+        """Record how an execution of `asked` ended, and export the executor's spans of it."""
         if self._span is None:
             return
-        self._span.set_attribute("sandfleet.outcome", outcome)
-        if outcome == "lost":
-            self.fail(reason)
-        _export(self._span.get_span_context(), spans)
+        self._span.set_attributes(contents.numbers(result))
+        if contents.captured():
+            self._span.set_attributes(contents.texts(asked, result))
+        if result.outcome.value == "lost":
+            self.fail(result.reason)
+        if len(spans) > executor_spans.MAX_SPANS:
+            self._span.set_attribute("sandfleet.spans.dropped", len(spans) - executor_spans.MAX_SPANS)
+        _export(self._span, self._tracer, spans)
 
 
 _SILENT = Recorder()
 
 
 @contextmanager
-def call(name: str, attributes: Mapping[str, str]) -> Iterator[Recorder]:
-    """Open a span for the body: a client span if the attributes name a remote call."""
-    trace: Any = sys.modules.get("opentelemetry.trace")
-    if trace is None or not hasattr(trace, "get_tracer"):
+def call(name: str, attributes: Mapping[str, str], parent: SpanContext | None = None) -> Iterator[Recorder]:
+    """Open a span for the body, below the current one or `parent`: a client span if the attributes name a remote call.
+
+    The span of an execution is known by its id as long as it is open: see `host_tool`.
+    """
+    tracer = provider.tracer()
+    if tracer is None:
         yield _SILENT
         return
-    tracer = trace.get_tracer("sandfleet")
+    from opentelemetry import trace
+
+    context = None if parent is None else trace.set_span_in_context(trace.NonRecordingSpan(parent))
     remote = not _REMOTE.isdisjoint(attributes)
     kind = trace.SpanKind.CLIENT if remote else trace.SpanKind.INTERNAL
     with tracer.start_as_current_span(
-        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
+        name, context, kind, attributes, record_exception=False, set_status_on_exception=False
     ) as span:
-        recorder = Recorder(span)
+        recorder = Recorder(span, tracer)
+        execution_id = attributes.get(_CALL_ID, "")
+        if execution_id:
+            _running[execution_id] = span.get_span_context()
         try:
             yield recorder
         except BaseException as error:  # Cancelled and interrupted calls are failed ones in a trace.
             recorder.fail(type(error).__qualname__)
             raise
+        finally:
+            _running.pop(execution_id, None)
+
+
+def host_tool(name: str, execution_id: str) -> AbstractContextManager[Recorder]:
+    """Open a span for a tool of this process that code in a sandbox has called, below the span of the execution."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.type": "function",
+        "sandfleet.execution.id": execution_id,
+    }
+    return call(f"execute_tool {name}", attributes, _running.get(execution_id))
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Let tasks and timers that the body begins belong to no span: they outlive the one that is open."""
+    context: Any = sys.modules.get("opentelemetry.context")
+    if context is None or not hasattr(context, "attach"):
+        yield
+        return
+    token = context.attach(context.Context())
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 def event(name: str, attributes: Mapping[str, str]) -> None:
@@ -90,7 +138,7 @@ def rpc(descriptor: Any) -> tuple[str, dict[str, str]]:
     """Name and attributes of the span of an RPC, from the descriptor of its request."""
     service = next(iter(descriptor.file.services_by_name.values())).full_name
     method = descriptor.name.removesuffix("Request")
-    return f"{service}/{method}", {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+    return f"{service}/{method}", {"rpc.system.name": "grpc", "rpc.method": f"{service}/{method}"}
 
 
 def tool(name: str, execution_id: str, sandbox_id: str, sandbox_uid: str) -> tuple[str, dict[str, str]]:
@@ -99,7 +147,7 @@ def tool(name: str, execution_id: str, sandbox_id: str, sandbox_uid: str) -> tup
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
         "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": execution_id,
+        _CALL_ID: execution_id,
         "k8s.pod.uid": sandbox_uid,
         "sandfleet.sandbox.id": sandbox_id,
     }
@@ -116,76 +164,43 @@ def traceparent() -> str | None:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-def _export(parent: SpanContext, spans: Iterable[Span]) -> None:
-    sdk: Any = sys.modules.get("opentelemetry.sdk.trace")
-    if sdk is None or not parent.is_valid or not parent.trace_flags.sampled:
+def _export(span: Any, tracer: Any, spans: Sequence[Span]) -> None:
+    """Hand the executor's spans to the processors of the call's own span."""
+    own: SpanContext = span.get_span_context()
+    processor = getattr(tracer, "span_processor", None)
+    start = getattr(span, "start_time", None)
+    if processor is None or start is None or not own.is_valid or not own.trace_flags.sampled:
         return
-    from opentelemetry import trace
-
-    provider = trace.get_tracer_provider()
-    if not isinstance(provider, sdk.TracerProvider):
-        return
-    for message, _ in zip(spans, range(_SPANS_LIMIT), strict=False):
-        # A foreign trace id would let an executor write into the traces of others.
-        if int.from_bytes(message.trace_id, "big") == parent.trace_id and len(message.span_id) == 8:
-            provider._active_span_processor.on_end(_readable(message, parent, provider.resource))  # noqa: SLF001  the SDK has no public way to export a span made elsewhere
+    call = executor_spans.Call(trace_id=own.trace_id, span_id=own.span_id, start=start, end=time.time_ns())
+    for placed in executor_spans.place(spans, call):
+        processor.on_end(_readable(placed, own, _executors_resource(tracer)))
 
 
-def _readable(message: Span, parent: SpanContext, resource: Any) -> ReadableSpan:
+@lru_cache(maxsize=4)
+def _executors_resource(tracer: Any) -> Any:
+    """Of the executors: that of this process, with another name."""
     from opentelemetry.sdk.resources import Resource
+
+    return tracer.resource.merge(Resource({"service.name": "sandfleet-executor"}))
+
+
+def _readable(placed: executor_spans.Placed, call: SpanContext, resource: Any) -> ReadableSpan:
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-    def context(span_id: bytes) -> SpanContext:
-        return SpanContext(
-            parent.trace_id, int.from_bytes(span_id, "big"), is_remote=True, trace_flags=parent.trace_flags
-        )
+    def context(span_id: int) -> SpanContext:
+        return SpanContext(call.trace_id, span_id, is_remote=True, trace_flags=call.trace_flags)
 
-    attributes = {
-        key[:_TEXT_LIMIT]: text[:_TEXT_LIMIT] for key, text in list(message.attributes.items())[:_ATTRIBUTES_LIMIT]
-    }
-    error = message.error[:_TEXT_LIMIT]
     return ReadableSpan(
-        name=message.name[:_TEXT_LIMIT],
-        context=context(message.span_id),
-        parent=context(message.parent_span_id) if len(message.parent_span_id) == 8 else parent,
-        resource=resource.merge(Resource({"service.name": "sandfleet-executor"})),
-        attributes=attributes,
+        name=placed.name,
+        context=context(placed.span_id),
+        parent=call if placed.parent_id == call.span_id else context(placed.parent_id),
+        resource=resource,
+        attributes=placed.attributes,
         kind=SpanKind.INTERNAL,
-        status=Status(StatusCode.ERROR, error) if error else Status(StatusCode.UNSET),
-        start_time=_nanoseconds(message.start),
-        end_time=_nanoseconds(message.end),
+        status=Status(StatusCode.ERROR, placed.error) if placed.error else Status(StatusCode.UNSET),
+        start_time=placed.start,
+        end_time=placed.end,
+        instrumentation_scope=InstrumentationScope("sandfleet.executor"),
     )
-
-
-def _nanoseconds(moment: Timestamp) -> int:
-    # Bounded: the clock of a hostile executor must not break an exporter.
-    return max(0, min(moment.seconds, 2**33)) * 10**9 + max(0, min(moment.nanos, 10**9 - 1))
-
-
-@contextmanager
-def write_spans_to(path: str | Path) -> Iterator[None]:
-    """Write every span that ends during the body to a file, one JSON object a line. Needs `sandfleet[otel]`.
-
-    Uses the tracer provider of the program, or sets one up where there is none. Raises ImportError without the SDK.
-    """
-    from opentelemetry import trace
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-
-    provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):
-        provider = TracerProvider(resource=Resource.create({"service.name": "sandfleet"}))
-        trace.set_tracer_provider(provider)
-    with Path(path).open("a", encoding="utf-8") as out:
-        exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\n")
-        processor = SimpleSpanProcessor(exporter)
-        provider.add_span_processor(processor)
-        try:
-            yield
-        finally:
-            # A provider cannot remove a processor: after its shutdown it still gets spans, and must not write them.
-            exporter.formatter = lambda _: ""
-            processor.shutdown()
-            exporter.out = sys.stderr

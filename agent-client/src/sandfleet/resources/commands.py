@@ -238,7 +238,8 @@ class AsyncCommands:
                 self._link.spawn(handle.kill())
                 raise
             span.set("process.exit.code", result.exit_code)
-            span.conclude(result.outcome, result.reason, handle.spans)
+            line = request.shell or b" ".join(request.argv)
+            span.conclude(line.decode(errors="replace"), result, handle.spans)
         return result.raise_for_error() if check else result
 
 

@@ -149,7 +149,7 @@ class Interpreter:
                     self._give_up(cell)
             brought = await self._brought_back(cell.context_id, stream)
             execution = self._conclude(cell.context_id, stream, brought)
-            span.conclude(execution.outcome, execution.reason, stream.collector.spans)
+            span.conclude(code, execution, stream.collector.spans)
             return execution
 
     async def attach(self, execution_id: str, options: ListenOptions) -> Execution:
@@ -163,7 +163,7 @@ class Interpreter:
                 await listeners.tell(piece)
             started = stream.collector.started
             execution = self._conclude(started.context_id if started else "", stream, None)
-            span.conclude(execution.outcome, execution.reason, stream.collector.spans)
+            span.conclude("", execution, stream.collector.spans)
             return execution
 
     async def _open(self, cell: Cell) -> ExecutionStream:

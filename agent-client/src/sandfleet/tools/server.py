@@ -17,6 +17,7 @@ from sandfleet._wire.link import receive
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
+from sandfleet.observe import tracing
 from sandfleet.tools import convert
 from sandfleet.tools.budget import SETTLING, Settling
 from sandfleet.tools.flow import UNTRUSTED_SESSION, Flow
@@ -98,7 +99,8 @@ class AsyncToolServer:
         except BaseException:  # A cancellation too: no MCP server outlives it.
             await self.close()
             raise
-        self._serving = asyncio.ensure_future(self._serve())
+        with tracing.apart():
+            self._serving = asyncio.ensure_future(self._serve())
 
     async def close(self) -> None:
         """Stop serving: running calls are cancelled, and the code gets ToolUnavailable. Closing twice is no error."""
@@ -238,7 +240,11 @@ class AsyncToolServer:
     # One call
 
     async def _run(self, call: Received, tool: Tool) -> None:
-        self._act(self._ledger.finish(call.id, await self._answer(call, tool)))
+        with tracing.host_tool(tool.name, call.execution_id) as span:
+            answer = await self._answer(call, tool)
+            if isinstance(answer, Failure):
+                span.fail(answer.reason)
+        self._act(self._ledger.finish(call.id, answer))
 
     async def _answer(self, call: Received, tool: Tool) -> Answer:
         """Run the tool. Nothing that the tool or the policy raises comes out of this."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -30,6 +31,7 @@ from sandfleet_operator.api.kube import (
     ref_of,
 )
 from sandfleet_operator.cluster.kube_api import PagedLists
+from sandfleet_operator.telemetry.api_metrics import ApiMetrics
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -99,8 +101,10 @@ class Kube(PagedLists):
         deadline: float = DEADLINE,
         watch: float = WATCH,
         silence: float = SILENCE,
+        metrics: ApiMetrics | None = None,
     ) -> None:
         self._configuration = configuration
+        self.metrics = metrics or ApiMetrics()
         self._http = RESTClientObject(configuration)
         self._manager = manager
         self._kinds = kinds
@@ -129,7 +133,7 @@ class Kube(PagedLists):
         if kind.namespaced and not namespace:
             raise ValueError(f"cannot create {kind}: the namespace is missing")
         doing = f"create {ref_of(obj, self._kinds)}"
-        return await self._call(doing, "POST", collection(kind, namespace), self._managed(), body=obj)
+        return await self._call(doing, "POST", collection(kind, namespace), self._managed(), body=obj, kind=kind)
 
     async def apply(self, obj: Json) -> Json:
         return await self._apply(obj, "")
@@ -140,18 +144,25 @@ class Kube(PagedLists):
     async def _apply(self, obj: Json, subresource: str) -> Json:
         ref = ref_of(obj, self._kinds)
         query = {**self._managed(), "force": "true"}
-        return await self._call(f"apply {ref}", "PATCH", path(ref, subresource), query, body=obj, content=APPLY_PATCH)
+        where = path(ref, subresource)
+        return await self._call(f"apply {ref}", "PATCH", where, query, body=obj, content=APPLY_PATCH, kind=ref.kind)
 
     async def patch(self, ref: Ref, operations: Sequence[Json], subresource: str = "", *, brief: bool = False) -> Json:
         where, body, accept = path(ref, subresource), list(operations), METADATA if brief else PLAIN
         return await self._call(
-            f"patch {ref}", "PATCH", where, self._managed(), body=body, content=JSON_PATCH, accept=accept
+            f"patch {ref}",
+            "PATCH",
+            where,
+            self._managed(),
+            body=body,
+            content=JSON_PATCH,
+            accept=accept,
+            kind=ref.kind,
         )
 
     async def merge(self, ref: Ref, patch: Json, subresource: str = "") -> Json:
-        return await self._call(
-            f"patch {ref}", "PATCH", path(ref, subresource), self._managed(), body=patch, content=MERGE_PATCH
-        )
+        where, managed = path(ref, subresource), self._managed()
+        return await self._call(f"patch {ref}", "PATCH", where, managed, body=patch, content=MERGE_PATCH, kind=ref.kind)
 
     async def delete(
         self,
@@ -171,7 +182,7 @@ class Kube(PagedLists):
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         try:
-            await self._call(f"delete {ref}", "DELETE", path(ref), body=options)
+            await self._call(f"delete {ref}", "DELETE", path(ref), body=options, kind=ref.kind)
         except NotFound:
             return False
         return True
@@ -184,6 +195,7 @@ class Kube(PagedLists):
             deadline=self._deadline,
             watch=self._watch_seconds,
             silence=self._silence,
+            metrics=self.metrics,
         )
 
     async def version(self) -> dict[str, Any]:
@@ -256,13 +268,20 @@ class Kube(PagedLists):
         body: object = None,
         content: str = PLAIN,
         accept: str = PLAIN,
+        kind: Kind | None = None,
     ) -> Json:
+        """`kind`: what is written; None: nothing is."""
+        began, code = time.monotonic(), 0
         try:
             async with asyncio.timeout(self._deadline):
                 response = await self._send(method, where, query or {}, body=body, content=content, accept=accept)
                 text = await response.read()
+            code = response.status
         except (aiohttp.ClientError, ConfigException, OSError) as error:
             raise _unreached(doing, error) from error
+        finally:
+            if kind is not None:
+                self.metrics.wrote(kind.kind, doing.partition(" ")[0], code, time.monotonic() - began)
         if response.status >= 300:
             raise _refused(doing, response, text)
         return _parsed(doing, text)

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sandfleet_operator.api.backoff import Backoff
 
@@ -17,14 +18,26 @@ TURN = 8
 _log = logging.getLogger(__name__)
 
 
+class Measure(Protocol):
+    """Is told how long a key waited for its round, and how long the round took; in seconds."""
+
+    def began(self, key: Any, waited: float) -> None: ...
+    def ended(self, key: Any, seconds: float, error: BaseException | None) -> None: ...
+
+
 class WorkQueue(Generic[Key]):
     """`work` takes a key and returns the seconds after which to requeue it; None: not until it is added again.
 
     An exception is logged, and the key is requeued after a pause that doubles with each failure in a row.
     """
 
-    def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int) -> None:
+    def __init__(
+        self, work: Callable[[Key], Awaitable[float | None]], workers: int, measure: Measure | None = None
+    ) -> None:
+        """`measure` is told of each round."""
         self._work = work
+        self._measure = measure
+        self._since: dict[Key, float] = {}
         self._workers = workers
         self._waiting: deque[Key] = deque()
         self._queued: set[Key] = set()
@@ -46,6 +59,7 @@ class WorkQueue(Generic[Key]):
             self._added_while_busy.add(key)
         elif key not in self._queued:
             self._queued.add(key)
+            self._since[key] = time.monotonic()
             self._waiting.append(key)
             self._woken.set()
 
@@ -79,6 +93,9 @@ class WorkQueue(Generic[Key]):
                 await self._wait()
             self._begins()
             key = self._waiting.popleft()
+            waited = time.monotonic() - self._since.pop(key)
+            if self._measure is not None:
+                self._measure.began(key, waited)
             self._queued.discard(key)
             self._busy.add(key)
             try:
@@ -109,9 +126,14 @@ class WorkQueue(Generic[Key]):
         self._turn = TURN
 
     async def _once(self, key: Key) -> float | None:
+        began = time.monotonic()
         try:
             requeue_after = await self._work(key)
+            if self._measure is not None:
+                self._measure.ended(key, time.monotonic() - began, None)
         except Exception as error:  # noqa: BLE001 - one bad object must not stop the others
+            if self._measure is not None:
+                self._measure.ended(key, time.monotonic() - began, error)
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             pause = BACKOFF.after(failures)
             told = getattr(error, "retry_after", None)

@@ -1,5 +1,6 @@
 """The gRPC face of the fleet: who calls, messages in and out, and failures as status codes. It decides nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from sandfleet_operator.fleet.audit.calls import is_from
 from sandfleet_operator.fleet.calls import Context
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.telemetry.control_plane import ClaimMetrics
 from sandfleet_operator.telemetry.tracing import ClaimSpan
 
 T = TypeVar("T")
@@ -81,8 +83,9 @@ class FleetApi(Protocol):
 
 
 class FleetServicer(FleetServiceServicer):
-    def __init__(self, api: FleetApi) -> None:
+    def __init__(self, api: FleetApi, claims: ClaimMetrics | None = None) -> None:
         self._api = api
+        self._claims = claims or ClaimMetrics()
 
     async def Claim(self, request: fleet_pb2.ClaimRequest, context: Context) -> AsyncIterator[fleet_pb2.ClaimResponse]:  # noqa: N802 - gRPC's name
         span = ClaimSpan(calls.metadata(context, "traceparent"), request.request_id, request.template or request.pool)
@@ -95,8 +98,14 @@ class FleetServicer(FleetServiceServicer):
                 yield response
         except (FleetError, KubeError) as error:
             problem = calls.problem_of(error)
-            span.failed(problem.reason, str(error))
+            self._claims.ended("refused")
+            span.failed(problem.reason, problem.message)
             await calls.abort(context, problem)
+        except (asyncio.CancelledError, GeneratorExit):
+            if not span.is_bound:
+                self._claims.ended("left")
+                span.failed("cancelled", "the caller has left")
+            raise
         finally:
             span.end()
 
@@ -109,8 +118,10 @@ class FleetServicer(FleetServiceServicer):
             news = await watch.next()
             self._api.check_serving("claim")
             if not isinstance(news, Queued):
-                span.bound(news.sandbox_id, warm=news.warm)
-                yield fleet_pb2.ClaimResponse(sequence=sequence, bound=await self._api.bound(caller, news))
+                bound = await self._api.bound(caller, news)
+                span.bound(news)
+                self._claims.bound(news, span.seconds)
+                yield fleet_pb2.ClaimResponse(sequence=sequence, bound=bound)
                 return
             span.queued(news.position, news.reason)
             yield fleet_pb2.ClaimResponse(

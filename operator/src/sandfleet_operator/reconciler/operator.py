@@ -17,6 +17,7 @@ from sandfleet_operator.api.kube import (
     SANDBOX_TEMPLATE,
     Json,
     Kind,
+    Ref,
 )
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.events import Events
@@ -37,6 +38,9 @@ from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.kopf_lists import KopfLists
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
 from sandfleet_operator.reconciler.routes import keys_of, on_nodes
+from sandfleet_operator.telemetry import tracing
+from sandfleet_operator.telemetry.control_plane import ReconcileMetrics, condition_gauge, work_queue_gauge
+from sandfleet_operator.telemetry.metrics import Family
 
 # Beside CodeSandboxes, which Kopf watches: the watched kinds and their selectors; an empty selector means all. Other
 # kinds are read when they are needed.
@@ -85,13 +89,13 @@ class Operator:
         authority: Callable[[], str] = lambda: "",
         workers: int = WORKERS,
     ) -> None:
-        self._kube, self._settings, self.store = kube, settings, Store()
+        self._kube, self._settings, self.store, self.rounds = kube, settings, Store(), ReconcileMetrics()
         self._reflectors = Reflectors(
             kube, self.store, WATCHED, self._changed, namespaces=settings.watch_namespaces, kept=KEPT
         )
         # And the names of nodes that have changed.
         self._lists, self._nodes = KopfLists(self._list_sandboxes), set[str]()
-        self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
+        self.queue: WorkQueue[Key] = WorkQueue(self._work, workers, self.rounds)
         applier = self._applier = Applier(kube, self.store, keys, leading, audit=audit, authority=authority)
         self._facts, events = NodeFacts(kube, self.store, clock), Events(kube, clock, instance)
         self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
@@ -123,6 +127,14 @@ class Operator:
             self._lists.note()
         take = partial(take_in, self.store, CODE_SANDBOX, obj, self._changed, gone=deleted)
         self.store.intake.take(CODE_SANDBOX, obj, take)
+
+    def families(self) -> list[Family]:
+        """What it measures of its work, and how its sandboxes are."""
+        return [
+            *self.rounds.families(),
+            work_queue_gauge(len(self.queue)),
+            condition_gauge(self.store.all(CODE_SANDBOX)),
+        ]
 
     async def follow(self) -> None:
         """Keeps the store fresh until it is cancelled, also while another operator leads."""
@@ -182,11 +194,16 @@ class Operator:
 
     async def _work(self, key: Key) -> float | None:
         if key.what == "sandbox":
-            return await self._reconciler.sandbox(key)
+            with tracing.reconcile(key.namespace, key.name, self._trace_of(key)):
+                return await self._reconciler.sandbox(key)
         if key.what == "namespace":
             return await self._housekeeper.namespace(key.namespace)
         await self._housekeeper.template(key.namespace, key.name)
         return None
+
+    def _trace_of(self, key: Key) -> str:
+        found = self.store.get(Ref(CODE_SANDBOX, key.namespace, key.name)) or {"metadata": {}}
+        return str((found["metadata"].get("annotations") or {}).get(names.TRACEPARENT, ""))
 
     def _look_again(self, whom: AskServices) -> None:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))

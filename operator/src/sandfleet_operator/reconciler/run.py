@@ -33,9 +33,11 @@ from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.kopf_watch import watch
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Greeter as Greet
-from sandfleet_operator.telemetry.audit import AuditLog, audit_log
+from sandfleet_operator.telemetry.audit import audit_log
+from sandfleet_operator.telemetry.control_plane import process_families
+from sandfleet_operator.telemetry.export import Export, Reports
 from sandfleet_operator.telemetry.loop_times import LoopTimes
-from sandfleet_operator.telemetry.metrics import exposition
+from sandfleet_operator.telemetry.metrics import exposition, together
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 MANAGER = "sandfleet-operator"
@@ -84,8 +86,11 @@ def live(
     shorten_collections()
     try:
         audit = audit_log(Writer(component="operator", instance=os.environ.get("POD_NAME", "")), wall_clock, os.environ)
-        with closing(audit), asyncio.Runner(loop_factory=times.new_loop) as runner:
-            return runner.run(serve(settings, namespace, health_port, times, greet=greet, audit=audit))
+        export = Export.begun("operator", os.environ)
+        with closing(audit), closing(export), asyncio.Runner(loop_factory=times.new_loop) as runner:
+            return runner.run(
+                serve(settings, namespace, health_port, times, greet=greet, reports=Reports(audit, export))
+            )
     except* (LeadershipLostError, KubeError, OSError) as group:
         print(f"the operator ends: {_said(group)}", file=sys.stderr)
     return FAILED
@@ -97,16 +102,13 @@ def own_identity() -> str:
 
 
 async def serve(
-    settings: Settings, namespace: str, health_port: int, times: LoopTimes, *, greet: Greet | None, audit: AuditLog
+    settings: Settings, namespace: str, health_port: int, times: LoopTimes, *, greet: Greet | None, reports: Reports
 ) -> int:
     kube = await kubernetes.connect(MANAGER)
     signing = Signing(kube, namespace, wall_clock)
     name, identity = os.environ.get("POD_NAME", ""), own_identity()
     lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
     health = Health(steady, Ref(POD, namespace, name) if name else None)
-    probes = Probes(
-        lambda: health.alive, lambda: _standing(health, lease), lambda: exposition([times.gauge(), audit.gauge()])
-    )
     operator = Operator(
         kube,
         settings,
@@ -116,19 +118,18 @@ async def serve(
         leading=lambda: lease.fencing,
         clock=wall_clock,
         instance=identity,
-        audit=audit.write,
+        audit=reports.audit.write,
         authority=lambda: signing.authority.public_text,
     )
+    own = process_families(times, lambda: lease.fencing)
+    families = together(own, reports.audit.families, kube.metrics.families, operator.families)
+    probes = Probes(lambda: health.alive, lambda: _standing(health, lease), lambda: exposition(families()))
     try:
         async with asyncio.TaskGroup() as group:
             # Kopf handles SIGTERM and SIGINT and ends its watches. Then the rest is cancelled.
             watching = group.create_task(watch(operator, health, settings, namespace))
-            rest = [
-                group.create_task(probes.serve(health_port)),
-                group.create_task(health.beat(kube)),
-                group.create_task(operator.follow()),
-                group.create_task(_lead(operator, lease, signing, health)),
-            ]
+            works = (probes.serve(health_port), health.beat(kube), reports.export.run(families), operator.follow())
+            rest = [group.create_task(one) for one in (*works, _lead(operator, lease, signing, health))]
             await asyncio.wait({watching})
             for task in rest:
                 task.cancel()

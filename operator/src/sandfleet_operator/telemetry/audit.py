@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from sandfleet_operator.plan.audit import Record, Writer, as_json
-from sandfleet_operator.telemetry.metrics import Gauge, Sample
+from sandfleet_operator.telemetry.metrics import Counter, Family, Gauge, Sample
 
 # Records that wait to be written: about a second of the busiest fleet.
 MAX_WAITING = 20_000
@@ -73,6 +73,11 @@ class AuditLog:
         self._number = 0
         # Since the start of the process.
         self.dropped = 0
+        self._decisions = Counter(
+            "sandfleet_decisions_total",
+            "Decisions of the audit log, whether it is written or not.",
+            ("decision", "verdict", "reason"),
+        )
         self._failing = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         if self._sinks:
@@ -80,6 +85,7 @@ class AuditLog:
 
     def write(self, record: Record) -> None:
         """Returns at once."""
+        self._decisions.add(record.decision.value, record.verdict.value, record.reason)
         if not self._sinks:
             return
         self._number += 1
@@ -88,12 +94,13 @@ class AuditLog:
         except queue.Full:
             self.dropped += 1
 
-    def gauge(self) -> Gauge:
-        return Gauge(
+    def families(self) -> list[Family]:
+        dropped = Gauge(
             name="sandfleet_audit_records_dropped",
             text="Audit records that were lost since the start of the process.",
             samples=(Sample(self.dropped),),
         )
+        return [dropped, self._decisions]
 
     def close(self) -> None:
         """Writes what waits, for some seconds at most."""

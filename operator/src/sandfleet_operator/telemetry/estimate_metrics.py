@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from sandfleet_operator.plan.scheduler.queues.standing.estimates import EtaErrors
-from sandfleet_operator.telemetry.metrics import Gauge, Sample
+from sandfleet_operator.telemetry.metrics import Family, Gauge, Sample
 
 
-def estimate_gauges(errors: Mapping[str, EtaErrors]) -> list[Gauge]:
+def estimate_gauges(errors: Mapping[str, EtaErrors]) -> list[Family]:
     """`errors`: pool, as NAMESPACE/NAME → the errors of its last estimates."""
     known = {_labels(pool): one for pool, one in errors.items() if one.known}
     quantiles = [(labels, "0.5", one.p50) for labels, one in known.items()]

@@ -1,26 +1,46 @@
-"""OpenTelemetry spans of the fleet. Without an SDK in the process they do nothing and pass the caller's context on."""
+"""OpenTelemetry spans of fleet and operator.
+
+Without an SDK in the process they do nothing and pass the caller's context on.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from sandfleet_operator.api.values import Sandbox
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACER = trace.get_tracer("sandfleet.fleet")
+_OPERATOR = trace.get_tracer("sandfleet.operator")
 
 
 class ClaimSpan:
-    """From the arrival of a claim to its answer."""
+    """From the arrival of a claim to its answer, with a span for each phase: waits, starts, binds.
 
-    def __init__(self, traceparent: str, request_id: str, template: str) -> None:
+    `clock` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self, traceparent: str, request_id: str, template: str, clock: Callable[[], float] = time.time
+    ) -> None:
         parent = _PROPAGATOR.extract({"traceparent": traceparent})
         attributes = {
-            "rpc.system": "grpc",
-            "rpc.service": "sandfleet_api.fleet.v1.FleetService",
-            "rpc.method": "Claim",
-            "sandfleet.request.id": request_id,
-            "sandfleet.template": template,
+            "rpc.system.name": "grpc",
+            "rpc.method": "sandfleet_api.fleet.v1.FleetService/Claim",
+            "sandfleet.request.id": request_id[:128],
+            "sandfleet.template": template[:128],
         }
-        self._span: Span = _TRACER.start_span("FleetService/Claim", parent, SpanKind.SERVER, attributes)
+        self._clock = clock
+        # When the claim was bound: the answer goes out then, and the call ends a little later.
+        self._bound: float | None = None
+        self._began = clock()
+        name = "sandfleet_api.fleet.v1.FleetService/Claim"
+        self._span: Span = _TRACER.start_span(name, parent, SpanKind.SERVER, attributes, start_time=_ns(self._began))
 
     @property
     def traceparent(self) -> str:
@@ -29,15 +49,83 @@ class ClaimSpan:
         _PROPAGATOR.inject(carrier, trace.set_span_in_context(self._span))
         return carrier.get("traceparent", "")
 
+    @property
+    def seconds(self) -> float:
+        """Since the claim arrived."""
+        return self._clock() - self._began
+
+    @property
+    def is_bound(self) -> bool:
+        return self._bound is not None
+
     def queued(self, position: int, reason: str) -> None:
         self._span.add_event("queued", {"sandfleet.queue.position": position, "sandfleet.queue.reason": reason})
 
-    def bound(self, sandbox_id: str, *, warm: bool) -> None:
-        self._span.set_attributes({"sandfleet.sandbox.id": sandbox_id, "sandfleet.claim.warm": warm})
+    def bound(self, sandbox: Sandbox) -> None:
+        """The claim has its sandbox: what came before it is told by the sandbox's own times."""
+        self._bound = self._clock()
+        self._span.set_attributes(
+            {
+                "sandfleet.sandbox.id": sandbox.sandbox_id,
+                "sandfleet.claim.warm": sandbox.warm,
+                "sandfleet.pool": sandbox.pool,
+                "k8s.pod.uid": sandbox.sandbox_uid,
+            }
+        )
+        for name, start, end in phases(self._began, self._bound, sandbox):
+            below = _TRACER.start_span(name, trace.set_span_in_context(self._span), start_time=_ns(start))
+            below.end(_ns(end))
 
     def failed(self, reason: str, message: str) -> None:
         self._span.set_attribute("error.type", reason)
         self._span.set_status(Status(StatusCode.ERROR, message))
 
     def end(self) -> None:
-        self._span.end()
+        self._span.end(_ns(self._clock() if self._bound is None else self._bound))
+
+
+@contextmanager
+def reconcile(namespace: str, name: str, traceparent: str) -> Iterator[None]:
+    """A round of the operator for a sandbox whose object names a trace, which is linked: the round is no part of it.
+
+    The annotation is the owner's word. One that is no trace context, or of a trace that is not sampled, makes no span.
+    """
+    linked = trace.get_current_span(_PROPAGATOR.extract({"traceparent": traceparent})).get_span_context()
+    if not (linked.is_valid and linked.trace_flags.sampled):
+        yield
+        return
+    attributes = {"k8s.namespace.name": namespace, "sandfleet.sandbox.id": f"{namespace}/{name}"}
+    with _OPERATOR.start_as_current_span(
+        "reconcile sandbox",
+        Context(),
+        attributes=attributes,
+        links=[Link(linked)],
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        except Exception as error:
+            # Its message may name what the owner wrote.
+            span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+            raise
+
+
+def phases(began: float, now: float, sandbox: Sandbox) -> list[tuple[str, float, float]]:
+    """Name, start and end of what a claim went through until `now`; in order, without gaps, inside the claim.
+
+    A warm sandbox is only bound. A cold one is waited for until its place is free, started, and bound.
+    """
+    if sandbox.warm:
+        marks = [("bind", began)]
+    else:
+        ready = now if sandbox.ready is None else sandbox.ready
+        marks = [("wait", began), ("start", sandbox.started), ("bind", ready)]
+    times = [min(max(began, start), now) for _, start in marks]
+    ends = [*times[1:], now]
+    return [(name, start, max(start, end)) for (name, _), start, end in zip(marks, times, ends, strict=True)]
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sandfleet._fleets.fleet import AsyncFleet
-from sandfleet.observe.tracing import write_spans_to
+from sandfleet.observe.span_file import write_spans_to
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import Event, Fails, FakeFleet, finished, output
 from sandfleet.values.execution import Outcome
@@ -73,9 +73,8 @@ async def test_other_calls_are_spans_of_the_rpc_conventions_and_fail_with_the_er
     assert span.name == "sandfleet_api.executor.v1.FilesystemService/Stat"
     assert span.kind is trace.SpanKind.CLIENT
     assert span.attributes == {
-        "rpc.system": "grpc",
-        "rpc.service": "sandfleet_api.executor.v1.FilesystemService",
-        "rpc.method": "Stat",
+        "rpc.system.name": "grpc",
+        "rpc.method": "sandfleet_api.executor.v1.FilesystemService/Stat",
         "error.type": "FileNotFound",
     }
 

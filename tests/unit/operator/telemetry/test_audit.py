@@ -89,7 +89,7 @@ def test_a_slow_sink_costs_records_and_never_a_decision(monkeypatch):
     log.close()
     assert [one["number"] for one in sink.records] == [1, 2, 3, 4], "the gap after 4 is the loss"
     assert sink.closed
-    assert log.gauge().samples[0].value == 2
+    assert log.families()[0].samples[0].value == 2
 
 
 def test_a_full_disk_is_counted_and_told_once(caplog):

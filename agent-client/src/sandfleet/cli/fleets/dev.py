@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import OK, PLATFORM, end_at_sigterm
+from sandfleet.errors import InvalidArgument
+from sandfleet.observe.spans.receiver import PORT, Receiver
+from sandfleet.observe.spans.store import SpanStore, default_path
 from sandfleet.values.sandbox import Isolation
 
 
@@ -24,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reviewers", metavar="NAME,…", type=lambda text: tuple(text.split(",")),
                         help="reviewers that are told apart; each is named by SANDFLEET_REVIEWER")  # fmt: skip
     parser.add_argument("--approvals", type=int, metavar="N", help="how many of them have to approve each request")
+    parser.add_argument("--traces", type=Path, nargs="?", const=default_path(), metavar="FILE",
+                        help="receive spans and keep them, for `sandfleet trace` and `sandfleet report`")  # fmt: skip
+    parser.add_argument("--traces-port", type=int, default=PORT, metavar="PORT",
+                        help=f"where spans are received ({PORT}, as exporters expect; 0: any)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
@@ -39,18 +49,41 @@ def run(options: argparse.Namespace) -> int:
         options.reviewers,
         options.approvals,
     )
-    fleet = Process(asked.filled())
-    try:
-        print(json.dumps({"address": fleet.address}) if options.json else _welcome(fleet.address), flush=True)
-        code = fleet.wait()
-    except KeyboardInterrupt:
-        return OK
-    finally:
-        fleet.stop()
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(_receiving(options.traces, options.traces_port)) if options.traces else ""
+        if endpoint:
+            # The fleet exports its own spans there, too.
+            os.environ |= exporting_to(endpoint)
+        fleet = Process(asked.filled())
+        stack.callback(fleet.stop)
+        try:
+            told = {"address": fleet.address} | ({"traces": endpoint} if endpoint else {})
+            print(json.dumps(told) if options.json else _welcome(fleet.address, endpoint), flush=True)
+            code = fleet.wait()
+        except KeyboardInterrupt:
+            return OK
     print(f"sandfleet: the fleet ended by itself, with exit code {code}", file=sys.stderr)
     return PLATFORM
 
 
-def _welcome(address: str) -> str:
-    how = f"  export SANDFLEET_ADDRESS={address}"
+@contextmanager
+def _receiving(path: Path, port: int) -> Iterator[str]:
+    """Receive spans during the body; gives the endpoint. Raises InvalidArgument."""
+    with closing(SpanStore.open(path)) as store:
+        try:
+            receiver = Receiver(store, port)
+        except OSError as error:
+            raise InvalidArgument(f"cannot receive spans on port {port}: {error.strerror}") from error
+        with receiver:
+            yield receiver.endpoint
+
+
+def exporting_to(endpoint: str) -> dict[str, str]:
+    """Return the variables by which programs export their spans to an endpoint."""
+    return {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+
+
+def _welcome(address: str, endpoint: str) -> str:
+    told = {"SANDFLEET_ADDRESS": address} | (exporting_to(endpoint) if endpoint else {})
+    how = "\n".join(f"  export {name}={value}" for name, value in told.items())
     return f"The fleet is ready. Tell its clients where it is:\n\n{how}\n\nCtrl-C ends the fleet and all its sandboxes."

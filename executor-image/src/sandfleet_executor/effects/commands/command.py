@@ -16,6 +16,7 @@ from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts,
 from sandfleet_executor.core.executions.tracing import TraceParent
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.core.review.subject import Subject
+from sandfleet_executor.effects.executions import spans
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import ExecutionMeter, SessionServices, end_or_stop, signal_name
 from sandfleet_executor.effects.executions.pump import Pump, make_pipe
@@ -100,8 +101,9 @@ class Command:
         self._begun = asyncio.Event()
 
     async def run(self) -> None:
-        execution = self.execution
+        execution, trace = self.execution, self._meter.trace
         waited = await self._session.settled(execution)
+        trace.enter(spans.REVIEW if self.request.subject else spans.PREPARE)
         decision = await self._session.reviews.of_execution(execution, self.request.subject)
         request = self.request = as_decided(self.request, decision)
         if waited or request.subject:
@@ -122,6 +124,7 @@ class Command:
                 self._meter.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
                 self._close()
             return
+        trace.enter(spans.RUN)
         with namespace.busy():
             # What ends a terminal's programs; a shell there does not mind the other.
             kindly = signal.SIGHUP if request.terminal else signal.SIGTERM
@@ -220,6 +223,7 @@ class Command:
     async def _start(self, namespace: Namespace) -> Child:
         """The supervisor. Raises NamespaceError."""
         request = self.request
+        self._meter.trace.enter(spans.PREPARE)
         envs = request.envs | self._meter.environment()
         header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell, "tell": True}
         if request.terminal:

@@ -29,6 +29,7 @@ from sandfleet_executor.effects.contexts.queue import CellQueue, CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED, NothingToSaveError, StateError
 from sandfleet_executor.effects.contexts.state_transfer import Restored
 from sandfleet_executor.effects.contexts.variables import Held, Place, Variables
+from sandfleet_executor.effects.executions import spans
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import ExecutionMeter, end_or_stop, signal_name
 from sandfleet_executor.effects.namespace.children import Exit, NamespaceError
@@ -239,6 +240,7 @@ class Context:
             close_stopped(meter, self.id)
             return None
         if self._slot.copies.due and (request.rolls_back or self._slot.copies.may_wait()):
+            meter.trace.enter(spans.COPY)
             await self._slot.copy(namespace, interpreter, waited=True)
             waits = True
         self._slot.cells.begun += 1
@@ -264,14 +266,14 @@ class Context:
                 return
             lost, self._lost = self._lost, ()
             cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
-        facts = cell_facts(execution, cell, end, request)
-        verdict = judge_cell(facts)
+        verdict = judge_cell(facts := cell_facts(execution, cell, end, request))
         if not isinstance(end, Done):
             lost, rolled_back = await self._after_a_kill(namespace)
             meter.close(verdict, facts, lost=lost, rollback=rolled_back)
             return
         self._slot.cells.ended = self.executions
         if request.rolls_back and verdict.outcome != "ok":
+            meter.trace.enter(spans.ROLL_BACK)
             rolled_back = await self._undo(namespace, interpreter)
             meter.close(verdict, facts, lost=self._lost, rollback=rolled_back)
         else:
@@ -354,6 +356,7 @@ def close_stopped(meter: ExecutionMeter, context_id: str) -> None:
 async def let_in(meter: ExecutionMeter, context_id: str, request: CellRequest) -> CellRequest | None:
     """The cell as it may run; None where it has ended already. Waiting for a reviewer does not count as its time."""
     if request.subject is not None:
+        meter.trace.enter(spans.REVIEW)
         # What they bring is there before a reviewer looks.
         await meter.session.settled(meter.execution)
     decision = await meter.session.reviews.of_execution(meter.execution, request.subject)
@@ -366,6 +369,7 @@ async def let_in(meter: ExecutionMeter, context_id: str, request: CellRequest) -
         return None
     if request.subject is not None:
         meter.restart_clock()
+    meter.trace.enter(spans.PREPARE)
     return as_decided(request, decision)
 
 
@@ -384,11 +388,15 @@ async def run_in(
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
     envs = request.envs | meter.environment()
     header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
+    meter.trace.enter(spans.RUN)
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)
         await end_or_stop(meter.execution, cell.end, request.timeout, interpreter.interrupt)
         if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
+            if not isinstance(cell.end.result(), Done):
+                meter.trace.enter(spans.ROLL_BACK)
             return cell, cell.end.result()
+        meter.trace.enter(spans.ROLL_BACK)
         await kill(interpreter)
         if not interpreter.ended.done():
             # PID 1 did not kill it: the namespace goes as a whole.

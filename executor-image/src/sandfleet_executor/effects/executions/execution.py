@@ -8,6 +8,7 @@ rest.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Protocol
@@ -105,6 +106,7 @@ class Execution:
         self.finished: Finished | None = None
         # The end follows at once: the events before it can be sent with it.
         self.ending = False
+        self.first_output = 0  # When it came, in nanoseconds since the epoch.
         # Why some events could not be stored; empty while all are.
         self.not_stored = recorder.failed if recorder else NO_STORE
         self._recorder = recorder
@@ -137,6 +139,7 @@ class Execution:
 
     def output(self, stream: int, data: bytes) -> None:
         """Takes what the code wrote, as far as the output limit lets it through."""
+        self.first_output = self.first_output or time.time_ns()
         if head := self._limiters[stream].feed(data):
             self.emit(Output(stream, head))
 

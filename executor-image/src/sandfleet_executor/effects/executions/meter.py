@@ -194,7 +194,7 @@ class ExecutionMeter:
             files=self.session.changes_since(self._mark),
             lost=lost,
             leftover_processes_killed=leftover,
-            spans=self.trace.finish(self.span, verdict, self.attributes),
+            spans=self.trace.finish(self.span, verdict, self.attributes, self.execution.first_output),
             rollback=rollback,
         )
         self.execution.emit(end)

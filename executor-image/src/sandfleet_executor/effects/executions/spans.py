@@ -1,37 +1,89 @@
-"""The executor's own spans. It has no egress: they go back in the stream and the client exports them."""
+"""The executor's own spans. It has no egress: they go back in the stream and the client exports them.
+
+One span for each execution, and below it one for each phase. The phases follow each other without gaps.
+"""
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from sandfleet_executor.core.executions.events import Span
 from sandfleet_executor.core.executions.outcomes import Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
 
+# Waits for its turn; for a reviewer; for packages and an interpreter; for a copy of the state before it; runs; goes
+# back to that copy. First output: from the start of the run to the first byte of output.
+QUEUE, REVIEW, PREPARE, COPY, RUN, ROLL_BACK = "queue", "review", "prepare", "copy", "run", "roll_back"
+FIRST_OUTPUT = "first_output"
+# Shorter phases, in nanoseconds, are left out: nothing was waited for. The run is always there.
+SHORT = 100_000
+# A cell that is begun again has some phases twice; there are not more than these.
+MAX_PHASES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    name: str
+    start: int
+    end: int
+
 
 class Trace:
-    """One span below the caller's, from now on. Without a caller's span there is none."""
+    """One span below the caller's, from now on, in its first phase. Without a caller's span there is none.
 
-    def __init__(self, parent: TraceParent | None) -> None:
+    `clock` gives nanoseconds since the epoch.
+    """
+
+    def __init__(self, parent: TraceParent | None, clock: Callable[[], int] = time.time_ns) -> None:
         self._parent = parent
         self._own = TraceParent(parent.trace_id, os.urandom(8), parent.flags) if parent else None
-        self._start = time.time_ns()
+        self._clock = clock
+        self._start = self._since = clock()
+        self._phase = QUEUE
+        self._phases: list[_Phase] = []
 
     def environment(self) -> dict[str, str]:
         """What tells the code of the span that it runs in."""
         return {"TRACEPARENT": str(self._own)} if self._own else {}
 
-    def finish(self, name: str, verdict: Verdict, attributes: Mapping[str, str]) -> tuple[Span, ...]:
-        if not (self._parent and self._own):
+    def enter(self, phase: str) -> None:
+        """The phase before has ended, and this one begins."""
+        now = self._clock()
+        if (now - self._since >= SHORT or self._phase == RUN) and len(self._phases) < MAX_PHASES:
+            self._phases.append(_Phase(self._phase, self._since, now))
+        self._phase, self._since = phase, now
+
+    def finish(
+        self, name: str, verdict: Verdict, attributes: Mapping[str, str], first_output: int = 0
+    ) -> tuple[Span, ...]:
+        """The execution's span, then those of its phases. None where the caller's trace is not sampled.
+
+        `first_output`: when the first output came, in nanoseconds since the epoch; 0: there was none.
+        """
+        if not (self._parent and self._own and self._parent.flags & 1):
             return ()
-        span = Span(
+        self.enter("")
+        own = Span(
             name=name,
             trace_id=self._own.trace_id,
             span_id=self._own.span_id,
             parent_span_id=self._parent.span_id,
             start=self._start,
-            end=time.time_ns(),
+            end=self._since,
             attributes={**attributes, "sandfleet.outcome": verdict.outcome},
             error="" if verdict.outcome == "ok" else verdict.reason,
         )
-        return (span,)
+        runs = [phase for phase in self._phases if phase.name == RUN and phase.start <= first_output <= phase.end]
+        first = [_Phase(FIRST_OUTPUT, phase.start, first_output) for phase in runs]
+        return (own, *(self._below(own, phase) for phase in (*self._phases, *first)))
+
+    def _below(self, own: Span, phase: _Phase) -> Span:
+        return Span(
+            name=phase.name,
+            trace_id=own.trace_id,
+            span_id=os.urandom(8),
+            parent_span_id=own.span_id,
+            start=phase.start,
+            end=phase.end,
+        )

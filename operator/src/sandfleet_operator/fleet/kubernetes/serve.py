@@ -39,11 +39,12 @@ from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
-from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.audit import AuditLog, audit_log
-from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
+from sandfleet_operator.telemetry.control_plane import process_families
+from sandfleet_operator.telemetry.export import Export
+from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
 from sandfleet_operator.telemetry.loop_times import LoopTimes
-from sandfleet_operator.telemetry.metrics import Gauge, exposition
+from sandfleet_operator.telemetry.metrics import exposition, together
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 SERVICE = "sandfleet-fleet"
@@ -129,19 +130,19 @@ def serve(options: Options, assemble: Assemble | None = None, times: LoopTimes |
     shorten_collections()
     try:
         audit = audit_log(Writer(component="fleet", instance=options.identity), wall_clock, os.environ)
-        with closing(audit), asyncio.Runner(loop_factory=times.new_loop) as runner:
-            runner.run(_serve(options, assemble or assembled, times, audit))
+        export = Export.begun("fleet", os.environ)
+        with closing(audit), closing(export), asyncio.Runner(loop_factory=times.new_loop) as runner:
+            runner.run(_serve(options, assemble or assembled, times, audit, export))
     except* (KubeError, SigningError, WebhookError, OSError, RuntimeError, LeadershipLostError) as group:
         _LOG.error("cannot serve: %s", "; ".join(map(str, group.exceptions)))
         code = 1
     return code
 
 
-async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: AuditLog) -> None:
+async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: AuditLog, export: Export) -> None:
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     kube = await connect(MANAGER, options.kubeconfig, kinds=REVIEW_KINDS)
     try:
         signing = Signing(kube, options.namespace, wall_clock)
@@ -150,23 +151,24 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
         lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
         kubernetes = assemble(kube, signing, options.settings, lease)
         desk = desk_of(kube, kubernetes, signing, lease, audit)
-        server, port = await listen(kube, signing, options, kubernetes, board=desk.board, write=audit.write)
-        _LOG.info("listening on port %d", port)
-        probes = Probes(
-            lambda: True,
-            lambda: standing(kubernetes, lease),
-            lambda: metrics(kubernetes.scheduler, times, audit.gauge()),
+        measured = FleetMetrics(kubernetes.fleet)
+        own = process_families(times, lambda: lease.fencing)
+        families = together(own, audit.families, kube.metrics.families, measured.families)
+        server, port = await listen(
+            kube, signing, options, kubernetes, board=desk.board, write=audit.write, measured=measured
         )
+        _LOG.info("listening on port %d", port)
+        probes = Probes(lambda: True, lambda: standing(kubernetes, lease), lambda: exposition(families()))
         work = (
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
             kubernetes.follow(),
             lead(kubernetes, lease, desk.run()),
+            export.run(families),
             ended.wait(),
         )
-        tasks = [asyncio.create_task(one) for one in work]
         # An unforeseen failure ends the process: otherwise keys would grow stale unseen, and claims wait in vain.
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, tasks = await asyncio.wait(map(asyncio.create_task, work), return_when=asyncio.FIRST_COMPLETED)
         await server.stop(STOP_GRACE)
         for task in tasks:
             task.cancel()
@@ -188,12 +190,6 @@ def desk_of(kube: KubeApi, kubernetes: KubernetesFleet, signing: Signing, lease:
 def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
     """A standby is ready as soon as it knows what exists: it could take over. It serves only when it leads."""
     return Standing(ready=kubernetes.synced, leads=kubernetes.serving, leader=lease.holder, fencing=lease.fencing)
-
-
-def metrics(scheduler: Scheduler, times: LoopTimes, *others: Gauge) -> str:
-    """What `/metrics` says. Only the leader knows estimates."""
-    errors = {one.name: scheduler.standing.eta_errors(one.name) for one in scheduler.pools}
-    return exposition([times.gauge(), *others, *estimate_gauges(errors)])
 
 
 def assembled(
@@ -244,12 +240,15 @@ async def listen(
     *,
     board: ReviewBoard,
     write: Write = lambda _: None,
+    measured: FleetMetrics | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken.
 
-    `write` writes audit records.
+    `write` writes audit records; `measured` counts claims and sandboxes.
     """
     kubernetes.fleet.noted = noting(write)
+    measured = measured or FleetMetrics(kubernetes.fleet)
+    measured.begin()
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
     witness = Witness(
@@ -262,7 +261,7 @@ async def listen(
         records=records_between(os.environ),
     )
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness)
-    add_FleetServiceServicer_to_server(FleetServicer(api), server)
+    add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()

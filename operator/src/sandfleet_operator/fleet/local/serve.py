@@ -48,6 +48,8 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.audit import AuditLog, audit_log
+from sandfleet_operator.telemetry.export import Export
+from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
 
 STARTS_PER_CORE = 2
 # Seconds that calls in progress have to end when the fleet ends.
@@ -123,9 +125,13 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         witness = _witness(executors, signer, audit)
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness)
         fleet.noted = noting(audit.write)
-        server = await _listen(directory, FleetServicer(api), AuditInterceptor(audit.write))
+        measured, export = FleetMetrics(fleet), Export.begun("fleet", os.environ)
+        measured.begin()
+        server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
-        beside = [asyncio.create_task(work) for work in (_rotate(signer), Preemptor(fleet, suspender).run())]
+        exporting = export.run(lambda: [*audit.families(), *measured.families()])
+        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), exporting)
+        beside = [asyncio.create_task(work) for work in besides]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
             await asyncio.sleep(0)
@@ -142,6 +148,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             with contextlib.suppress(asyncio.CancelledError):
                 await working
             audit.close()
+            await asyncio.to_thread(export.close)
 
 
 def _audit(directory: OwnerDir) -> AuditLog:

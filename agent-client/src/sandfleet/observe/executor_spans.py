@@ -1,0 +1,133 @@
+"""What an executor says of its own spans, checked: an executor is hostile, and its clock may be wrong.
+
+Its spans stay in the trace of the call, below the call's span, inside the time of the call, and within bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+    from sandfleet_api.executor.v1.common_pb2 import Span
+
+MAX_SPANS, MAX_ATTRIBUTES, MAX_DEPTH = 256, 32, 16
+# Characters of a name, of an attribute's name and of its value.
+MAX_NAME, MAX_KEY, MAX_TEXT = 128, 128, 512
+# An executor may speak of its own, and not of models, users or services.
+ALLOWED = ("sandfleet.", "process.")
+# How far the executor's clock is behind the client's, in seconds; only where its spans were moved.
+CLOCK_OFFSET = "sandfleet.clock.offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The client's span of the call: its ids, and its time in nanoseconds since the epoch, by the client's clock."""
+
+    trace_id: int
+    span_id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A span that may be exported. Times in nanoseconds since the epoch, by the client's clock."""
+
+    name: str
+    span_id: int
+    parent_id: int
+    start: int
+    end: int
+    attributes: Mapping[str, str | float]
+    # Empty: no error.
+    error: str
+
+
+def place(spans: Iterable[Span], call: Call) -> tuple[Placed, ...]:
+    """Return the spans that belong to the call, parents before their children."""
+    found = dict(_taken(spans, call))
+    parents = {span_id: int.from_bytes(span.parent_span_id, "big") for span_id, span in found.items()}
+    parents = {span_id: parent if parent in found else call.span_id for span_id, parent in parents.items()}
+    depths = {span_id: _depth(span_id, parents) for span_id in found}
+    # What is part of a circle, or too deep, hangs on the call itself.
+    parents = {span_id: parents[span_id] if depth else call.span_id for span_id, depth in depths.items()}
+    offset = _offset([(_time(span.start), _time(span.end)) for span in found.values()], call)
+    times = {call.span_id: (call.start, call.end)}
+    placed = []
+    for span_id in sorted(found, key=lambda one: depths[one] or 1):
+        span, parent = found[span_id], parents[span_id]
+        first, last = times[parent]
+        start = min(max(_time(span.start) + offset, first), last)
+        end = min(max(_time(span.end) + offset, start), last)
+        times[span_id] = start, end
+        placed.append(_placed(span, span_id, parent, (start, end), offset))
+    return tuple(placed)
+
+
+def _taken(spans: Iterable[Span], call: Call) -> Iterator[tuple[int, Span]]:
+    """Each span with its id. A foreign trace id would let an executor write into the traces of others."""
+    known = {0, call.span_id}
+    for span in islice(spans, MAX_SPANS):
+        span_id = int.from_bytes(span.span_id, "big")
+        is_ours = len(span.trace_id) == 16 and int.from_bytes(span.trace_id, "big") == call.trace_id
+        if is_ours and len(span.span_id) == 8 and span_id not in known:
+            known.add(span_id)
+            yield span_id, span
+
+
+def _depth(span_id: int, parents: Mapping[int, int]) -> int:
+    """How many spans are between this one and the call, itself included; 0 in a circle, or too deep."""
+    for depth in range(1, MAX_DEPTH + 1):
+        span_id = parents[span_id]
+        if span_id not in parents:
+            return depth
+    return 0
+
+
+def _offset(times: list[tuple[int, int]], call: Call) -> int:
+    """Nanoseconds to add to the executor's times. 0 where they fit into the call: the clocks may well agree.
+
+    Otherwise the way there is taken to be as long as the way back.
+    """
+    if not times:
+        return 0
+    first, last = min(start for start, _ in times), max(end for _, end in times)
+    if call.start <= first and last <= call.end:
+        return 0
+    return ((call.start - first) + (call.end - last)) // 2
+
+
+def _placed(span: Span, span_id: int, parent: int, times: tuple[int, int], offset: int) -> Placed:
+    attributes: dict[str, str | float] = {
+        key: _text(value, MAX_TEXT) for key, value in islice(span.attributes.items(), MAX_ATTRIBUTES) if _may(key)
+    }
+    if offset:
+        attributes[CLOCK_OFFSET] = offset / 1e9
+    return Placed(
+        name=_text(span.name, MAX_NAME) or "unnamed",
+        span_id=span_id,
+        parent_id=parent,
+        start=times[0],
+        end=times[1],
+        attributes=attributes,
+        error=_text(span.error, MAX_TEXT),
+    )
+
+
+def _may(key: str) -> bool:
+    return key.startswith(ALLOWED) and len(key) <= MAX_KEY and key.isprintable()
+
+
+def _text(text: str, most: int) -> str:
+    """Cut, without characters that could write to a terminal."""
+    kept = text[:most]
+    return kept if kept.isprintable() else "".join(letter if letter.isprintable() else " " for letter in kept)
+
+
+def _time(moment: Timestamp) -> int:
+    # Bounded: no clock may break an exporter.
+    return max(0, min(moment.seconds, 2**33)) * 10**9 + max(0, min(moment.nanos, 10**9 - 1))

@@ -1,0 +1,144 @@
+"""What tracing and metrics cost, and what the receiver and an exporter without a collector hold."""
+
+import asyncio
+import http.client
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from unittest import mock
+
+from figures import Figure, progress, quantile
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from sandfleet import AsyncSandbox
+from sandfleet.observe import provider
+from sandfleet.observe.spans.receiver import Receiver
+from sandfleet.observe.spans.store import SpanStore
+from sandfleet_operator.telemetry.control_plane import ClaimMetrics
+
+CELLS, ROUNDS = 200, 8
+BATCHES, BATCH, SENDERS = 40, 512, 2
+DEAD = 50_000
+COUNTS = 200_000
+RECEIVER = """
+import pathlib, sys
+from sandfleet.observe.spans.receiver import Receiver
+from sandfleet.observe.spans.store import SpanStore
+with Receiver(SpanStore.open(pathlib.Path(sys.argv[1])), 0) as receiver:
+    print(receiver.endpoint, flush=True)
+    sys.stdin.read()
+"""
+
+
+def figures() -> Iterator[Figure]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(SpanStore.open(Path(folder) / "t.db")) as store,
+        Receiver(store, 0) as receiver,
+    ):
+        progress("cells with and without spans, by turns")
+        with apart(Path(folder) / "apart.db") as endpoint:
+            yield from asyncio.run(cells(endpoint))
+        progress("the receiver of spans")
+        yield from received(receiver)
+    progress("an exporter whose collector is dead")
+    yield dead()
+    yield counted()
+
+
+@contextmanager
+def apart(path: Path) -> Iterator[str]:
+    """A receiver that is a process of its own, as a collector is; gives its endpoint."""
+    command = [sys.executable, "-c", RECEIVER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+
+
+async def cells(endpoint: str) -> list[Figure]:
+    with mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}):
+        traced = provider.exporting("bench")
+    samples: dict[bool, list[float]] = {True: [], False: []}
+    async with AsyncSandbox.create() as sandbox:
+        for number in range(ROUNDS * 2):
+            is_traced = number % 2 == 0
+            with ExitStack() as stack:
+                if is_traced:
+                    stack.enter_context(provider.use(traced))
+                for _ in range(CELLS // ROUNDS):
+                    start = time.perf_counter()
+                    await sandbox.run_code("x = 1")
+                    samples[is_traced].append((time.perf_counter() - start) * 1e3)
+    note = "beside the same without spans; target ≤ 1.05"
+    return [
+        Figure("a cell with spans, p50", quantile(samples[True], 0.5), "ms", quantile(samples[False], 0.5), note),
+        Figure("a cell with spans, p90", quantile(samples[True], 0.9), "ms", quantile(samples[False], 0.9), note),
+    ]
+
+
+def received(receiver: Receiver) -> Iterator[Figure]:
+    """Spans per second that come encoded from threads of this process, and the processor time of both sides."""
+    bodies = [encode_spans(made()).SerializeToString() for _ in range(BATCHES)]
+    before, start, spent = receiver.received, time.perf_counter(), time.process_time()
+
+    def send(mine: list[bytes]) -> None:
+        with closing(http.client.HTTPConnection(receiver.endpoint.removeprefix("http://"))) as connection:
+            for body in mine:
+                connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
+                connection.getresponse().read()
+
+    threads = [threading.Thread(target=send, args=(bodies[number::SENDERS],)) for number in range(SENDERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    count = receiver.received - before
+    note = f"target ≥ 5,000/s; {(time.process_time() - spent) / count * 1e6:.0f} µs processor time a span"
+    yield Figure("spans received and kept", count / (time.perf_counter() - start), "1/s", note=note)
+
+
+def made() -> list:
+    tracer = TracerProvider().get_tracer("bench")
+    spans = []
+    for number in range(BATCH):
+        span = tracer.start_span(
+            f"span {number}", attributes={"sandfleet.run.id": "bench", "n": number, "text": "x" * 50}
+        )
+        span.end()
+        spans.append(span)
+    return spans
+
+
+def dead() -> Figure:
+    """Growth of the process while its exporter finds no collector."""
+    traced = TracerProvider(shutdown_on_exit=False)
+    exporter = OTLPSpanExporter("http://127.0.0.1:9/v1/traces", timeout=1)
+    traced.add_span_processor(BatchSpanProcessor(exporter))
+    tracer = traced.get_tracer("bench")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(DEAD):
+        tracer.start_span("lost", attributes={"text": f"{number}" + "x" * 200}).end()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    exporter.shutdown()
+    traced.shutdown()
+    return Figure(f"growth after {DEAD:,} spans to a dead collector", grown, "MiB", note="the queue holds 2,048 spans")
+
+
+def counted() -> Figure:
+    """Microseconds that the metrics of one claim take."""
+    sandbox = mock.Mock(pool="team/python", warm=True)
+    metrics = ClaimMetrics()
+    start = time.process_time()
+    for _ in range(COUNTS):
+        metrics.bound(sandbox, 0.01)
+    spent = (time.process_time() - start) / COUNTS * 1e6
+    return Figure("metrics of a claim", spent, "µs", note="of 10 ms processor time that a claim may take: target ≤ 1 %")
