@@ -52,6 +52,7 @@ INTERNAL = {
     "get_within",
     "list_within",
     "open_claim",
+    "review_call",
     "open_resumed",
     "relay",
     "renew",

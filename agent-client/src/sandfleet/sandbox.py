@@ -258,8 +258,9 @@ class _ServesTools:
                 `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
-                Without it they are refused. The deadline of the code that calls counts meanwhile.
+        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`;
+                the deadline of the code that calls counts meanwhile. Without it they wait as reviews of the session for
+                the fleet's reviewers, and for `on_review` of `create`: that time counts against no deadline.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,

@@ -18,14 +18,13 @@ from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
+from sandfleet.tools.approval import Approval
 from sandfleet.tools.budget import SETTLING, Settling
-from sandfleet.tools.flow import UNTRUSTED_SESSION, Flow
+from sandfleet.tools.flow import Flow
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
-from sandfleet.tools.policies import ALLOW, decision_of
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
 from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
-from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
@@ -50,10 +49,11 @@ class AsyncToolServer:
         """Use `sandbox.serve_tools`."""
         self._link = link
         self._offered = offered
-        self._policy = policy
-        self._on_ask = on_ask
         self._ledger = Ledger({tool.name: tool for tool in offered.tools})
         self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
+        self._approval = Approval(link.sandbox_id, policy, on_ask, self._flow, self._reviewed)
+        # Ids of calls about which a person decides.
+        self._reviewing: set[str] = set()
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
         self._replying: set[asyncio.Task[None]] = set()
@@ -145,6 +145,8 @@ class AsyncToolServer:
             raise ProtocolError("cannot serve tools: the executor does not say that it is ready", reason="NotReady")
         self._stream = stream
         self._stop(self._ledger.resume(set(first.ready.outstanding)))
+        for call_id in self._reviewing:
+            self._tell(convert.review(call_id, over=False))
 
     async def _serve(self) -> None:
         """Until the sandbox ends, or another server takes the place of this one."""
@@ -195,9 +197,7 @@ class AsyncToolServer:
                 task = self._working[call.id] = asyncio.ensure_future(self._run(call, tool))
                 task.add_done_callback(lambda task: self._ended(call.id, tool, task))
             case Reply(call_id, answer):
-                task = asyncio.ensure_future(self._reply(call_id, answer))
-                self._replying.add(task)
-                task.add_done_callback(self._replying.discard)
+                self._tell(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
             case Stop():
                 self._stop([action])
 
@@ -212,14 +212,20 @@ class AsyncToolServer:
             if (task := self._working.get(each.call_id)) is not None:
                 task.cancel()
 
-    async def _reply(self, call_id: str, answer: Answer) -> None:
+    def _tell(self, message: api.tools.ServeRequest) -> None:
+        """Write it in a task of its own: a write that was cancelled would cancel the stream."""
+        task = asyncio.ensure_future(self._write(message))
+        self._replying.add(task)
+        task.add_done_callback(self._replying.discard)
+
+    async def _write(self, message: api.tools.ServeRequest) -> None:
         stream = self._stream
         if stream is None:
-            # The next stream asks for it again.
+            # The next stream asks for answers again.
             return
         try:
             async with self._turn:
-                await stream.write(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
+                await stream.write(message)
         except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
             return
 
@@ -250,7 +256,8 @@ class AsyncToolServer:
             bound = dict(tool.bind(arguments))
         except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
-        if (refusal := await self._refusal(call, tool, arguments) or self._charge(tool, bound)) is not None:
+        refusal = await self._approval.refusal(call, tool, arguments, self._ledger.ran) or self._charge(tool, bound)
+        if refusal is not None:
             return refusal
         return await self._flow.given(tool, await self._result(tool, bound, as_tables=reads_tables))
 
@@ -266,30 +273,24 @@ class AsyncToolServer:
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
         return _encoded(tool, result, as_tables=as_tables)
 
-    async def _refusal(self, call: Received, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
-        """What the policy decides; None: the call may run. A policy that fails allows nothing."""
-        if self._policy is None and not tool.needs:
-            return None
-        ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
-        asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
+    async def _reviewed(self, call: Received, shown: bytes, why: str) -> Decision:
+        """Ask the session's reviewers; meanwhile the deadline of the code that calls stands still."""
+        about = api.fleet.ReviewCallRequest(
+            sandbox_id=self._link.sandbox_id,
+            tool=call.tool,
+            arguments=shown,
+            execution_id=call.execution_id,
+            context_id=call.context_id,
+            service=call.service,
+            why=why,
+        )
+        self._reviewing.add(call.id)
         try:
-            session = ToolSession(self._link.sandbox_id, ran, self._flow.received)
-            decided = ALLOW if self._policy is None else await decision_of(self._policy, asked, session)
-            decision = await self._flow.decided(tool, decided)
-            if decision.ask and not decision.allowed:
-                return await self._unless_approved(asked, session, decision)
-        except Exception as error:  # noqa: BLE001  closed where it fails
-            return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
-        return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
-
-    async def _unless_approved(self, call: ToolCall, session: ToolSession, decision: Decision) -> Failure | None:
-        """What the person decides whom the policy wants asked; None: the call may run. Raises what `on_ask` raises."""
-        answer = decision if self._on_ask is None else await decision_of(self._on_ask, call, session)
-        if answer.allowed:
-            return None
-        # The flow of information asks, or the policy does.
-        reason = "NotTrusted" if decision is UNTRUSTED_SESSION else "NotApproved"
-        return denied(call.tool, reason, answer.why or decision.why or "a person has not approved it")
+            self._tell(convert.review(call.id, over=False))
+            return await self._link.fleet.review_call(about)
+        finally:
+            self._reviewing.discard(call.id)
+            self._tell(convert.review(call.id, over=True))
 
     def _charge(self, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
         """Why the budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""

@@ -140,8 +140,8 @@ class ToolSession:
 class Decision:
     """What a policy decides: whether the call runs, and for one that does not, why; the code sees that.
 
-    ask  whether a person is to decide, where it is not allowed: the `on_ask` of `serve_tools`. Without one the call is
-         refused, with the reason NotApproved.
+    ask  whether a person is to decide, where it is not allowed: the `on_ask` of `serve_tools`. Without one the call
+         waits as a review of the session, of the kind "tool", until a reviewer has answered.
     """
 
     allowed: bool

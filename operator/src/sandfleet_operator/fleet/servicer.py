@@ -75,6 +75,9 @@ class FleetApi(Protocol):
     async def note_received(
         self, caller: Caller, request: fleet_pb2.NoteReceivedRequest
     ) -> fleet_pb2.NoteReceivedResponse: ...
+    async def review_call(
+        self, caller: Caller, request: fleet_pb2.ReviewCallRequest, /
+    ) -> fleet_pb2.ReviewCallResponse: ...
 
 
 class FleetServicer(FleetServiceServicer):
@@ -201,6 +204,11 @@ class FleetServicer(FleetServiceServicer):
         self, request: fleet_pb2.NoteReceivedRequest, context: Context
     ) -> fleet_pb2.NoteReceivedResponse:
         return await self._answer(context, lambda caller: self._api.note_received(caller, request))
+
+    async def ReviewCall(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ReviewCallRequest, context: Context
+    ) -> fleet_pb2.ReviewCallResponse:
+        return await self._answer(context, lambda caller: self._api.review_call(caller, request))
 
     async def _authenticated(self, context: Context) -> Caller:
         caller = await self._api.authenticate(calls.token(context))

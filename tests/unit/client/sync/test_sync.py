@@ -55,6 +55,7 @@ INNER = {
     "relay",
     "renew",
     "open_claim",
+    "review_call",
     "open_resumed",
     "list_within",
     "get_within",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("REVIEW", "KIND", "WAITS", "SANDBOX", "LEASE", "WHAT", "WHY")
 _WHAT, _WHY = 60, 40
+# Kinds whose content is coloured: code, and the arguments of a tool.
+_CODE = {"cell", "tool"}
 _BLUE, _GREEN, _GREY, _RED, _END = "\033[34m", "\033[32m", "\033[90m", "\033[31m", "\033[0m"
 
 
@@ -129,7 +131,7 @@ def _list(*, as_json: bool) -> int:
             table.since(one.since, now),
             one.sandbox_id,
             table.until(one.lease_expires, now),
-            _cut(one.name or one.code, _WHAT),
+            _cut(f"{one.name} {one.code}" if one.kind == "tool" else one.name or one.code, _WHAT),
             _cut(one.intent, _WHY),
         )
         for one in waiting
@@ -164,11 +166,11 @@ def _print(review: Review, *, as_json: bool) -> int:
         if text:
             # On one line: what an agent says must not look like a line of this command.
             print(f"{name + ':':<10}{on_one_line(text)}")
-    print(f"\n{highlighted(review.code) if colours and review.kind == 'cell' else visible(review.code)}")
+    print(f"\n{highlighted(review.code) if colours and review.kind in _CODE else visible(review.code)}")
     if review.edited is not None:
         edited = review.edited.decode("utf-8", "backslashreplace")
         print(f"\nin its place, as {', '.join(map(on_one_line, review.approved_by))} would have it:\n")
-        print(highlighted(edited) if colours and review.kind == "cell" else visible(edited))
+        print(highlighted(edited) if colours and review.kind in _CODE else visible(edited))
     if review.diff:
         print(f"\n{_coloured(review.diff) if colours else visible(review.diff)}")
     return OK

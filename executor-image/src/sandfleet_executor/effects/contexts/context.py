@@ -386,7 +386,7 @@ async def run_in(
     header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)
-        await end_or_stop(meter.execution, cell.end, request.timeout, interpreter.interrupt)
+        await end_or_stop(meter, cell.end, request.timeout, interpreter.interrupt)
         if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
             return cell, cell.end.result()
         await kill(interpreter)

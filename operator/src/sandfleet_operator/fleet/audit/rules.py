@@ -106,6 +106,8 @@ RULES: Mapping[str, Rule | None] = {
     "Explain": None,
     "ListReviews": None,
     "WatchReviews": None,
+    # The reviewer decides, by AnswerReview.
+    "ReviewCall": None,
 }
 
 
