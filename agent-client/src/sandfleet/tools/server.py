@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.approval import Approval
 from sandfleet.tools.budget import SETTLING, Settling
+from sandfleet.tools.calls_file import Kept, NoFile
 from sandfleet.tools.flow import Flow
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
 from sandfleet.tools.sources import CallFailed
@@ -45,16 +45,24 @@ class AsyncToolServer:
     opened later, by any process, takes the place of this one.
     """
 
-    def __init__(self, link: Link, offered: OpenTools, policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        offered: OpenTools,
+        policy: ToolPolicy | None,
+        on_ask: ToolPolicy | None,
+        keeping: tuple[NoFile, Kept],
+    ) -> None:
         """Use `sandbox.serve_tools`."""
+        self._file, kept = keeping
         self._link = link
         self._offered = offered
-        self._ledger = Ledger({tool.name: tool for tool in offered.tools})
+        self._ledger = Ledger({tool.name: tool for tool in offered.tools}, kept.calls, kept.used)
         self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
         self._approval = Approval(link.sandbox_id, policy, on_ask, self._flow, self._reviewed)
         # Ids of calls about which a person decides.
         self._reviewing: set[str] = set()
-        self._host_id = os.urandom(16).hex()
+        self._host_id = kept.host_id
         self._working: dict[str, asyncio.Task[None]] = {}
         self._replying: set[asyncio.Task[None]] = set()
         self._threads = ToolThreads(MOST_THREADS)
@@ -112,6 +120,7 @@ class AsyncToolServer:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         self._threads.close()
+        await self._file.close()
         await self._offered.close()
 
     async def __aenter__(self) -> Self:
@@ -144,7 +153,9 @@ class AsyncToolServer:
             stream.cancel()
             raise ProtocolError("cannot serve tools: the executor does not say that it is ready", reason="NotReady")
         self._stream = stream
-        self._stop(self._ledger.resume(set(first.ready.outstanding)))
+        outstanding = set(first.ready.outstanding)
+        self._file.forget_others(outstanding)
+        self._stop(self._ledger.resume(outstanding))
         for call_id in self._reviewing:
             self._tell(convert.review(call_id, over=False))
 
@@ -187,8 +198,10 @@ class AsyncToolServer:
             case "call":
                 self._act(self._ledger.receive(convert.received(message.call)))
             case "cancel":
+                self._file.forget(message.cancel.call_id, unless_running=False)
                 self._act(self._ledger.cancel(message.cancel.call_id))
             case "acknowledged":
+                self._file.forget(message.acknowledged.call_id, unless_running=True)
                 self._ledger.acknowledge(message.acknowledged.call_id)
 
     def _act(self, action: Run | Reply | Stop | None) -> None:
@@ -244,7 +257,9 @@ class AsyncToolServer:
     # One call
 
     async def _run(self, call: Received, tool: Tool) -> None:
-        self._act(self._ledger.finish(call.id, await self._answer(call, tool)))
+        answer = await self._answer(call, tool)
+        await self._file.finished(call.id, answer)
+        self._act(self._ledger.finish(call.id, answer))
 
     async def _answer(self, call: Received, tool: Tool) -> Answer:
         """Run the tool. Nothing that the tool or the policy raises comes out of this."""
@@ -259,6 +274,10 @@ class AsyncToolServer:
         refusal = await self._approval.refusal(call, tool, arguments, self._ledger.ran) or self._charge(tool, bound)
         if refusal is not None:
             return refusal
+        try:
+            await self._file.begun(call.id, tool.name, self._ledger.used(tool.name))
+        except OSError as error:
+            return Failure(Kind.UNAVAILABLE, "NotKept", f"cannot call {tool.name}: the host {error}")
         return await self._flow.given(tool, await self._result(tool, bound, as_tables=reads_tables))
 
     async def _result(self, tool: Tool, arguments: dict[str, Any], *, as_tables: bool) -> Answer:

@@ -45,6 +45,7 @@ class CreateOptions(TypedDict, total=False):
     tool_policy     decides about each call of them, as of `serve_tools`.
     on_tool_ask     decides about calls for which the policy wants a person asked, as `on_ask` of `serve_tools`; without
                     it they wait as reviews.
+    tool_calls_file keeps what this process knows of their calls, as `calls_file` of `serve_tools`.
     skills          a `SkillLibrary`, or its folder: what it offers is copied in, and code imports it as `skills.NAME`.
     egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
@@ -93,6 +94,7 @@ class CreateOptions(TypedDict, total=False):
     tools: Sequence[AnyTool]
     tool_policy: ToolPolicy | None
     on_tool_ask: ToolPolicy | None
+    tool_calls_file: str | PathLike[str] | None
     skills: str | PathLike[str]
     egress: Egress | None
     timeout: float
