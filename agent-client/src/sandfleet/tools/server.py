@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -18,7 +17,7 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.approval import Approval
-from sandfleet.tools.budget import SETTLING, Settling
+from sandfleet.tools.budget import charged
 from sandfleet.tools.calls_file import Kept, NoFile
 from sandfleet.tools.flow import Flow
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
@@ -107,6 +106,13 @@ class AsyncToolServer:
             await self.close()
             raise
         self._serving = asyncio.ensure_future(self._serve())
+        self._offered.changed = self._offer_anew
+
+    def _offer_anew(self) -> None:
+        """The tools have changed: a new stream brings the new offer. Calls that run go on."""
+        self._ledger.offer({tool.name: tool for tool in self.tools})
+        if self._stream is not None:
+            self._stream.cancel()
 
     async def close(self) -> None:
         """Stop serving: running calls are cancelled, and the code gets ToolUnavailable. Closing twice is no error."""
@@ -188,6 +194,10 @@ class AsyncToolServer:
                 # An executor that reads no answers gets no further with its calls.
                 while len(self._replying) > MAX_CALLS:
                     await asyncio.wait(self._replying, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # A read of a stream that `_offer_anew` has cancelled; this task goes on.
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
         except api.aio.AioRpcError as error:
             if error.code().name in {"UNAVAILABLE", "CANCELLED", "UNAUTHENTICATED", "INTERNAL", "UNKNOWN"}:
                 return
@@ -271,7 +281,9 @@ class AsyncToolServer:
             bound = dict(tool.bind(arguments))
         except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
-        refusal = await self._approval.refusal(call, tool, arguments, self._ledger.ran) or self._charge(tool, bound)
+        refusal = await self._approval.refusal(call, tool, arguments, self._ledger.ran) or charged(
+            self._ledger, tool, bound
+        )
         if refusal is not None:
             return refusal
         try:
@@ -310,30 +322,6 @@ class AsyncToolServer:
         finally:
             self._reviewing.discard(call.id)
             self._tell(convert.review(call.id, over=True))
-
-    def _charge(self, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
-        """Why the budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""
-        if tool.limits.budget is None:
-            return None
-        try:
-            cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
-        except Exception as error:  # noqa: BLE001  closed where it fails
-            return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
-        if (refusal := self._ledger.charge(tool, cost)) is None:
-            SETTLING.set(Settling(self._spender(tool), cost))
-        return refusal
-
-    def _spender(self, tool: Tool) -> Callable[[float], None]:
-        """Takes corrections of what a call costs, from any thread, also after the call."""
-        loop, here = asyncio.get_running_loop(), threading.get_ident()
-
-        def spend(amount: float) -> None:
-            if threading.get_ident() == here:
-                self._ledger.spend(tool.name, amount)
-            else:
-                loop.call_soon_threadsafe(self._ledger.spend, tool.name, amount)
-
-        return spend
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):

@@ -149,14 +149,18 @@ class Decision:
     ask: bool = False
 
 
+# Takes all tools of a source, whenever it has others than before; on the event loop.
+OnTools = Callable[[Sequence[Tool]], None]
+
+
 class ToolSource(ABC):
     """Tools that are known when they are served, as those of an MCP server. `sandfleet.mcp_server` makes one."""
 
     __slots__ = ()
 
     @abstractmethod
-    async def open(self) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
-        """Get the tools; also what ends the source. Raises UnavailableError."""
+    async def open(self, changed: OnTools) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
+        """Get the tools; also what ends the source. `changed` takes others later. Raises UnavailableError."""
 
 
 ToolPolicy = Callable[[ToolCall, ToolSession], Decision | Awaitable[Decision]]
