@@ -55,6 +55,7 @@ INTERNAL = {
     "sign_journal",
     "list_within",
     "open_claim",
+    "review_call",
     "open_resumed",
     "relay",
     "renew",

@@ -171,12 +171,16 @@ async def test_a_mark_outlives_the_fleet_the_pod_and_the_host(bed, fleet):
         posted.append(body)
         return "sent"
 
+    def refuses(_call, _session):
+        return Decision(allowed=False)
+
     async def refused(sandbox):
         told = await sandbox.run_code("tools.post('all')")
         return told.error is not None and "has received untrusted content" in told.error.value
 
     tools = [read_mail, post]
-    async with await AsyncSandbox.create(pool="tools", fleet=fleet, tools=tools, max_wait=120) as sandbox:
+    options = {"tools": tools, "on_tool_ask": refuses, "max_wait": 120}
+    async with await AsyncSandbox.create(pool="tools", fleet=fleet, **options) as sandbox:
         assert (await sandbox.run_code("tools.post('first')")).text == "'sent'", "control: nothing was received yet"
         assert (await sandbox.run_code("tools.read_mail()")).outcome == "ok"
         # At once: the session was young, and its object is written with its mark.
@@ -186,7 +190,7 @@ async def test_a_mark_outlives_the_fleet_the_pod_and_the_host(bed, fleet):
         await asyncio.to_thread(bed.fleet.kill)
         await asyncio.to_thread(bed.fleet.start)
         second = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
-        server = await second.serve_tools(tools)
+        server = await second.serve_tools(tools, on_ask=refuses)
         assert server.received == {"untrusted"}
         pod = await pod_of(bed, sandbox)
         bed.cluster.kubectl("delete", "pod", pod["metadata"]["name"], "-n", bed.namespaces[0], "--wait=false")
@@ -194,7 +198,7 @@ async def test_a_mark_outlives_the_fleet_the_pod_and_the_host(bed, fleet):
             while (await second.get_info()).sandbox_uid in {"", pod["metadata"]["uid"]}:
                 await asyncio.sleep(1)
         third = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
-        await third.serve_tools(tools)
+        await third.serve_tools(tools, on_ask=refuses)
         assert await refused(third)
         await second.close()
         await third.close()

@@ -8,8 +8,9 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from sandfleet._fleets.embedded import Options, Process
 COMMAND = [sys.executable, "-m", "sandfleet_command", "reviews"]
 PATIENCE = 60
 ESCAPE = "\x1b"
+# What stands below the last page.
+KEYS = "[a]pprove"
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +72,24 @@ def said(environment: dict[str, str], *words: str) -> "subprocess.CompletedProce
     )
 
 
-def in_a_terminal(environment: dict[str, str], *words: str) -> tuple[int, str]:
-    """Exit code, and all that the terminal has shown."""
+def in_a_terminal(
+    environment: dict[str, str], *words: str, keys: Sequence[tuple[str, str]] = (), rows: int = 200
+) -> tuple[int, str]:
+    """Exit code, and all that the terminal has shown. `keys`: what is typed when the terminal shows a text."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (rows, 80))
     process = subprocess.Popen([*COMMAND, *words], env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    shown = b""
+    shown, waiting, seen = b"", list(keys), 0
     while select.select([ours], [], [], PATIENCE)[0]:
         try:
             data = os.read(ours, 65536)
         except OSError:
             break
         shown += data
+        while waiting and (at := shown.decode("utf-8", "replace").find(waiting[0][0], seen)) >= 0:
+            seen = at + len(waiting[0][0])
+            os.write(ours, waiting.pop(0)[1].encode())
     os.close(ours)
     return process.wait(PATIENCE), shown.decode()
 
@@ -119,9 +128,9 @@ def test_a_terminal_gets_colours_unless_it_wants_none(
     fleet: Fleet, sandbox: Sandbox, environment: dict[str, str]
 ) -> None:
     with asked(fleet, sandbox, "import os  # text") as (review, _):
-        code, shown = in_a_terminal(environment, "show", review.review_id)
+        code, shown = in_a_terminal(environment, "show", review.review_id, keys=[(KEYS, "q")])
         assert (code, "\x1b[34mimport\x1b[0m os  \x1b[90m# text\x1b[0m" in shown) == (0, True)
-        code, shown = in_a_terminal({**environment, "NO_COLOR": "1"}, "show", review.review_id)
+        code, shown = in_a_terminal({**environment, "NO_COLOR": "1"}, "show", review.review_id, keys=[(KEYS, "q")])
         assert (code, ESCAPE in shown, "import os  # text" in shown) == (0, False, True)
         assert ESCAPE not in said(environment, "show", review.review_id).stdout
 
@@ -189,3 +198,78 @@ def until_it_waits(pid: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("the command does not read")
+
+
+def test_keys_approve_deny_and_go_on_to_what_waits_next(
+    fleet: Fleet, sandbox: Sandbox, environment: dict[str, str]
+) -> None:
+    with asked(fleet, sandbox, "import os; print('first')") as (_, first):
+        second = ThreadPoolExecutor(1).submit(sandbox.commands.run, "echo second")
+        for found in fleet.reviews.watch(sandbox.sandbox_id):
+            if len(found) == 2:
+                break
+        typed = [(KEYS, "n"), ("echo second", ""), (KEYS, "d"), ("reason for the agent", "not today\n")]
+        code, shown = in_a_terminal(environment, "show", keys=typed)
+        assert (code, "deny: done" in shown, "no other request waits" in shown) == (0, True, True), shown
+        assert "not today" in second.result(PATIENCE).message
+        assert not first.done()
+        # Without an id the oldest is shown.
+        code, shown = in_a_terminal(environment, "show", keys=[(KEYS, "a")])
+        assert (code, "approve: done" in shown) == (0, True), shown
+        assert first.result(PATIENCE).logs.stdout == "first\n"
+    assert in_a_terminal(environment, "show")[0] == 0
+
+
+def test_a_long_request_is_paged_and_approved_at_its_end_alone(
+    fleet: Fleet, sandbox: Sandbox, environment: dict[str, str]
+) -> None:
+    lines = "\n".join(f"x{number} = {number}" for number in range(60))
+    with asked(fleet, sandbox, "import os; print('before')") as (review, _):
+        fleet.reviews.answer(review, review.approve())
+    with asked(fleet, sandbox, f"import os\n{lines}\nprint(x59)") as (review, running):
+        more = "[space] more"
+        # An approval before the end is not taken: the key does nothing.
+        code, shown = in_a_terminal(environment, "show", review.review_id, rows=24, keys=[(more, "aq")])
+        assert (code, "x59" in shown, running.done()) == (0, False, False)
+        # With the difference to the cell before.
+        typed = [*[(more, " ")] * 5, (KEYS, "a")]
+        code, shown = in_a_terminal(environment, "show", review.review_id, rows=24, keys=typed)
+        assert (code, "(1 of 6)" in shown, "x59" in shown) == (0, True, True), shown
+        assert running.result(PATIENCE).logs.stdout == "59\n"
+
+
+def test_an_edit_is_made_in_an_editor(
+    fleet: Fleet, sandbox: Sandbox, environment: dict[str, str], tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/asked/edited/ "$1"\n')
+    editor.chmod(0o755)
+    with asked(fleet, sandbox, "import os; print('asked')") as (_, running):
+        # One that changes nothing answers nothing, and the request is shown again.
+        unchanged = {**environment, "EDITOR": "true"}
+        code, shown = in_a_terminal(unchanged, "show", keys=[(KEYS, "e"), ("not edited", ""), (KEYS, "q")])
+        assert (code, running.done()) == (0, False), shown
+        code, shown = in_a_terminal({**environment, "EDITOR": str(editor)}, "show", keys=[(KEYS, "e")])
+        assert (code, "edit: done" in shown) == (0, True), shown
+        assert running.result(PATIENCE).logs.stdout == "edited\n"
+
+
+def test_ctrl_c_at_the_keys_answers_nothing_and_leaves_the_terminal_as_it_was(
+    fleet: Fleet, sandbox: Sandbox, environment: dict[str, str]
+) -> None:
+    with asked(fleet, sandbox, "import os; 2") as (_, running):
+        command = ["env", "--default-signal=INT", "setsid", "--ctty", "--wait", *COMMAND, "show"]
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (200, 80))
+        before = termios.tcgetattr(theirs)[3]
+        process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+        shown = b""
+        while KEYS.encode() not in shown:
+            shown += os.read(ours, 65536)
+        assert termios.tcgetattr(theirs)[3] != before
+        os.write(ours, b"\x03")
+        assert process.wait(PATIENCE) == 130
+        assert termios.tcgetattr(theirs)[3] == before
+        assert not running.done()
+        os.close(ours)
+        os.close(theirs)

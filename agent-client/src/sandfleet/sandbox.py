@@ -9,6 +9,7 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.resources.has_journal import HasJournal
 from sandfleet.resources.skills import HasSkills
+from sandfleet.tools.serving import ServesTools
 from sandfleet.values.options import (
     DEFAULT_LEASE,
     DEFAULT_MAX_WAIT,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
-    from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -83,7 +83,8 @@ async def _create(
         if library := options.get("skills"):
             await made.load_skills(library)
         if tools:
-            await made.serve_tools(tools, policy=options.get("tool_policy"), on_ask=options.get("on_tool_ask"))
+            policy, on_ask = options.get("tool_policy"), options.get("on_tool_ask")
+            await made.serve_tools(tools, policy=policy, on_ask=on_ask, calls_file=options.get("tool_calls_file"))
     except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
         await made.kill()
         raise
@@ -238,43 +239,6 @@ class _RunsCode:
         return await self._interpreter.interrupt(context, grace=grace)
 
 
-class _ServesTools:
-    """The part of a sandbox whose code calls functions of this process."""
-
-    _link: Link
-    _tool_servers: list[AsyncToolServer]
-
-    async def _stop_tools(self) -> None:
-        for server in self._tool_servers:
-            await server.close()
-        self._tool_servers.clear()
-
-    @checked
-    async def serve_tools(
-        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
-    ) -> AsyncToolServer:
-        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
-
-        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, and MCP servers, as
-                `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
-                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
-        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
-                Without it they are refused. The deadline of the code that calls counts meanwhile.
-
-        The tools take the place of those that this or another client served before; the end of that client loses no
-        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError (an MCP server, too).
-        """
-        from sandfleet.tools.server import AsyncToolServer
-        from sandfleet.tools.sources import opened
-
-        server = AsyncToolServer(self._link, await opened(tools), policy, on_ask)
-        await server.begin()
-        self._tool_servers.append(server)
-        return server
-
-
 class _IsReviewed:
     """The part of a sandbox whose requests a reviewer in this process may answer."""
 
@@ -286,7 +250,7 @@ class _IsReviewed:
         return self._reviewing.on_review if self._reviewing else None
 
 
-class AsyncSandbox(_RunsCode, _ServesTools, _IsReviewed, HasSkills, HasJournal):
+class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasJournal):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:

@@ -30,6 +30,7 @@ from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.access.tokens import TokenVerifier, read_authority
+from sandfleet_executor.effects.contexts.reviewed_states import StoredStates
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.executions.store.log import Store
 from sandfleet_executor.effects.files import files
@@ -172,7 +173,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
 
 def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]
     """What each call passes, from the outside in."""
-    review = ReviewInterceptor(session.reviews, places)
+    review = ReviewInterceptor(session.reviews, places, StoredStates(session.states))
     recording = JournalInterceptor(session.journal)
     return [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), review, recording]
 

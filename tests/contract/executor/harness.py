@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from google.protobuf.duration_pb2 import Duration
 from sandfleet._wire.link import Link, open_channel
-from sandfleet.errors import SandboxEnded
+from sandfleet.errors import SandboxEnded, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet_api.executor.v1 import common_pb2, session_pb2, session_pb2_grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -207,6 +207,9 @@ class _Fleet:
     async def renew(self, _sandbox_id, _lease):
         """Nothing ends it."""
         return self.bound()
+
+    async def review_call(self, _request):
+        raise UnavailableError("cannot ask reviewers: there is no fleet")
 
     def relay(self, _sandbox_id, _access):
         """Its address can be used."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import signal
 import zipfile
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ import pytest
 import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.reviewer import asked, done, refused, reviewing
-from sandfleet.errors import AccessDenied, PreconditionFailed
+from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed
 from sandfleet.values.services import ServiceSpec
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -193,6 +194,40 @@ async def test_a_symlink_that_is_turned_after_the_approval_asks_again(reviewed, 
     assert not await sandbox.files.exists("a/x.py")
     assert not await sandbox.files.exists("b/x.py")
     await turner.kill()
+
+
+async def test_a_restored_state_is_shown_by_what_it_has_and_asks_again_when_its_bytes_change(reviewed, reviewer):
+    sandbox = reviewed.sandbox
+    await done(reviewer, sandbox.run_code("rows = [1, 2, 3]"))
+    await sandbox.states.save("kept")
+    async with asked(sandbox.states.restore("kept")) as task:
+        looked = await reviewer.next()
+        shown = json.loads(looked.content)
+        assert ("rows", "list") in {(one["name"], one["type"]) for one in shown["variables"]}
+        # Another state of this name takes its place while the reviewer looks.
+        await sandbox.states.save("kept")
+        assert await refused(reviewer.approve(looked)) == ("FAILED_PRECONDITION", "ReviewChanged")
+        (again,) = await reviewer.pending()
+        await reviewer.approve(again)
+
+        async def anew():
+            return next((one for one in await reviewer.pending() if one.review_id != again.review_id), None)
+
+        second = await until(anew)
+        assert json.loads(second.content)["sha256"] != shown["sha256"]
+        assert not task.done()
+        await reviewer.approve(second)
+        assert "rows" in {one.name for one in (await task).restored}
+    # Control: where it stays as it is, one answer is enough.
+    async with asked(sandbox.states.restore("kept")) as task:
+        await reviewer.approve(await reviewer.next())
+        assert "rows" in {one.name for one in (await task).restored}
+
+
+async def test_a_state_that_there_is_not_is_said_before_a_reviewer_is_asked(reviewed, reviewer):
+    with pytest.raises(NotFoundError):
+        await reviewed.sandbox.states.restore("missing")
+    assert await reviewer.pending() == []
 
 
 async def test_a_path_whose_end_cannot_be_known_is_refused(reviewed):

@@ -215,3 +215,52 @@ async def test_of_a_program_s_log_the_first_megabyte_is_shown(sandbox, capfd, mo
     shown = capfd.readouterr().err
     assert shown.startswith("xxx")
     assert (shown.count("x") >= 4 << 20, "the rest of this log is dropped" in shown) == (passed, not passed)
+
+
+async def offers(sandbox, name):
+    return name in (await sandbox.run_code("dir(tools)")).text
+
+
+async def test_a_tool_that_a_server_learns_while_it_runs_can_be_called_and_one_that_it_forgets_cannot(sandbox, served):
+    assert not await offers(sandbox, "count")
+    await sandbox.run_code("tools.learn(name='count')")
+    await until(lambda: offers(sandbox, "count"))
+    assert (await sandbox.run_code("tools.count(text='one')")).text == "'count: one'"
+    assert "count" in {one.name for one in served.tools}
+    # Control: the others are still there, and the same host goes on.
+    assert (await sandbox.run_code("tools.say_hello(name='you')")).text == "'hello you'"
+    await sandbox.run_code("tools.learn(name='count', forget=True)")
+
+    async def gone():
+        return not await offers(sandbox, "count")
+
+    await until(gone)
+    assert (await sandbox.run_code("tools.count(text='two')")).error.name in {"ToolUnavailable", "AttributeError"}
+
+
+async def test_a_call_that_runs_goes_on_while_the_tools_change(sandbox):
+    async with await sandbox.serve_tools([STDIO]):
+        code = "import threading\nsaid = []\n"
+        code += "waits = threading.Thread(target=lambda: said.append(tools.wait(seconds=1.5)))\nwaits.start()\n"
+        code += "tools.learn(name='more')\nimport time\n"
+        code += "while 'more' not in dir(tools): time.sleep(0.01)\nbefore = list(said)\nwaits.join()\nbefore, said"
+        assert (await sandbox.run_code(code)).text == "([], ['waited'])"
+
+
+async def test_a_changed_tool_that_cannot_be_offered_changes_nothing(sandbox):
+    def taken(text: str) -> str:
+        return f"{text} of the host"
+
+    async with await sandbox.serve_tools([STDIO, taken]) as server:
+        before = {one.name for one in server.tools}
+        await sandbox.run_code("tools.learn(name='taken')")
+        await asyncio.sleep(0.5)
+        assert (await sandbox.run_code("tools.taken(text='x')")).text == "'x of the host'"
+        assert {one.name for one in server.tools} == before
+
+
+async def test_only_the_tools_that_were_named_are_offered_when_a_server_learns_more(sandbox):
+    async with await sandbox.serve_tools([mcp_server(sys.executable, PROGRAM, only=["learn"])]) as served:
+        await sandbox.run_code("tools.learn(name='count')")
+        await asyncio.sleep(0.5)
+        assert [one.name for one in served.tools] == ["learn"]

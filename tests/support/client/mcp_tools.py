@@ -1,11 +1,12 @@
 """A real MCP server for tests: `python mcp_tools.py` over stdio, `python mcp_tools.py PORT` over streamable HTTP."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from typing import Literal
 
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
@@ -57,6 +58,19 @@ def fail(why: str) -> str:
 async def wait(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "waited"
+
+
+@server.tool()
+async def learn(name: str, context: Context, *, forget: bool = False) -> None:
+    """Have one more tool from now on, or one less."""
+    if forget:
+        server.remove_tool(name)
+    else:
+        server.add_tool(lambda text: f"{name}: {text}", name=name, structured_output=False)
+    await context.notify_tools_changed()
+    # For clients of earlier versions of the protocol.
+    with contextlib.suppress(Exception):
+        await context.session.send_tool_list_changed()
 
 
 @server.tool()

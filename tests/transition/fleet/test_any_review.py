@@ -6,15 +6,16 @@ Nothing runs that no reviewer or rule has approved; an answer is used at most on
 import asyncio
 import contextlib
 import hashlib
+import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sandfleet_api.executor.v1 import review_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_executor.core.review.answers import Answer, AnswerError, AnswerReason, Verb
@@ -23,10 +24,12 @@ from sandfleet_executor.core.review.subject import Subject
 from sandfleet_executor.servicers.review import message
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import Mark
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.reviews import Way
 from sandfleet_operator.fleet.reviews import board as board_module
 from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
+from sandfleet_operator.fleet.reviews.tool_calls import ToolCalls
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
 
@@ -51,6 +54,8 @@ class Executor:
         self.connected = True
         self.replies_lost = 0
         self.changed = asyncio.Event()
+        # It tells of calls of tools that no host has asked about.
+        self.lies = False
         # Review, what ran, and the rule that let it.
         self.ran: list[tuple[str, bytes, str]] = []
 
@@ -66,7 +71,8 @@ class Executor:
         while True:
             self._check()
             changed = self.changed
-            yield [message(one, self.desk.state) for one in self.desk.pending()]
+            lies = [review_pb2.PendingReview(review_id="lie", kind="tool", name="pay")] if self.lies else []
+            yield [message(one, self.desk.state) for one in self.desk.pending()] + lies
             await changed.wait()
 
     async def answer(
@@ -111,6 +117,11 @@ class Stories(RuleBasedStateMachine):
         self.asked: dict[str, bytes] = {}
         # What reviewers have approved, by review: the bytes.
         self.approved: dict[str, set[bytes]] = {}
+        # Calls of tools: their hosts, what reviewers have approved and denied, and what the session has received.
+        self.hosts: dict[bytes, asyncio.Task[fleet_pb2.ReviewCallResponse]] = {}
+        self.calls_approved: set[bytes] = set()
+        self.calls_denied: set[bytes] = set()
+        self.marks: frozenset[Mark] = frozenset()
         self.loop.run_until_complete(self._begin())
 
     async def _begin(self) -> None:
@@ -138,6 +149,49 @@ class Stories(RuleBasedStateMachine):
         self.executor.tell()
         self._settle()
 
+    @rule()
+    def ask_about_a_call(self) -> None:
+        """A host of tools asks; each call has arguments of its own here."""
+        arguments = f"call {len(self.hosts)}".encode()
+        request = fleet_pb2.ReviewCallRequest(sandbox_id=REVIEWED.sandbox_id, tool="pay", arguments=arguments)
+
+        async def received() -> frozenset[Mark]:
+            # As an API server that takes a moment.
+            found = self.marks
+            await asyncio.sleep(0)
+            return found
+
+        self.hosts[arguments] = self.loop.create_task(self.board.review_call(request, received))
+        self._settle()
+
+    @rule(mark=st.sampled_from(list(Mark)), asks=st.booleans())
+    def receive(self, mark: Mark, asks: bool) -> None:
+        """The session receives more, perhaps while the fleet looks up what it has received for a call."""
+        if asks:
+            self.loop.call_soon(self.loop.call_soon, self._mark, mark)
+            self.ask_about_a_call()
+        else:
+            self._mark(mark)
+            self._settle()
+
+    def _mark(self, mark: Mark) -> None:
+        if mark not in self.marks:
+            self.marks |= {mark}
+            # What was approved and has not run by now was for a session that had received less.
+            self.board.received(REVIEWED.sandbox_id, self.marks)
+
+    @precondition(lambda self: self.hosts)
+    @rule(data=st.data())
+    def lose_the_host(self, data: st.DataObject) -> None:
+        self.hosts[data.draw(st.sampled_from(sorted(self.hosts)))].cancel()
+        self._settle()
+
+    @rule(lies=st.booleans())
+    def pose_as_a_tool(self, lies: bool) -> None:
+        self.executor.lies = lies
+        self.executor.tell()
+        self._settle()
+
     @rule(target=looks, data=st.data())
     def look(self, data: st.DataObject) -> fleet_pb2.Review | None:
         found = self.board.waiting().reviews
@@ -150,7 +204,7 @@ class Stories(RuleBasedStateMachine):
 
     @rule(verb=st.sampled_from(["approve", "edit"]), who=st.sampled_from([REVIEWER, "agent"]))
     def answer_what_waits_now(self, verb: str, who: str) -> None:
-        for look in self.board.waiting().reviews[:1]:
+        for look in list(self.board.waiting().reviews)[-1:]:
             self._answer(look, verb, who)
 
     def _answer(self, look: fleet_pb2.Review, verb: str, who: str) -> None:
@@ -162,7 +216,12 @@ class Stories(RuleBasedStateMachine):
             request.edit.content = EDIT
         else:
             getattr(request, verb).SetInParent()
-        if who == REVIEWER and verb != "deny" and said.state == self.executor.desk.state:
+        is_call = said.kind == "tool"
+        if is_call and who == REVIEWER and verb == "approve" and json.loads(said.settings)["received"] == self.received:
+            self.calls_approved.add(said.content)
+        if is_call and who == REVIEWER and verb == "deny":
+            self.calls_denied.add(said.content)
+        if not is_call and who == REVIEWER and verb != "deny" and said.state == self.executor.desk.state:
             wanted = EDIT if verb == "edit" else said.content
             self.approved.setdefault(said.review_id, set()).add(wanted)
         before = len(self.executor.ran)
@@ -222,17 +281,40 @@ class Stories(RuleBasedStateMachine):
                 assert content in self.approved.get(name, set())
             seen.add(content)
 
+    @property
+    def received(self) -> list[str]:
+        return sorted(one.value for one in self.marks)
+
+    @invariant()
+    def a_call_runs_only_where_a_reviewer_approved_what_the_session_has_received(self) -> None:
+        for arguments, host in self.hosts.items():
+            if host.done() and not host.cancelled():
+                answer = host.result()
+                assert arguments in (self.calls_approved if answer.approved else self.calls_denied)
+
+    @invariant()
+    def calls_that_wait_are_shown_with_what_the_session_has_received_and_no_others(self) -> None:
+        self._settle()
+        shown = [one.request for one in self.board.waiting().reviews if one.request.kind == "tool"]
+        assert {one.content for one in shown} == {name for name, host in self.hosts.items() if not host.done()}
+        assert len(shown) == len({one.content for one in shown})
+        assert all(json.loads(one.settings)["received"] == self.received for one in shown)
+
     @invariant()
     def what_waits_is_shown_as_soon_as_the_executor_answers(self) -> None:
         if self.executor.connected:
             self._settle()
-            shown = self.board.waiting().reviews
+            shown = [one for one in self.board.waiting().reviews if one.request.kind != "tool"]
             waiting = {one.id: self.executor.desk.state for one in self.executor.desk.pending()}
             assert {one.request.review_id: one.request.state for one in shown} == waiting
 
     def teardown(self) -> None:
+        waiting = [host for host in self.hosts.values() if not host.done()]
         self.board.close()
         self._settle()
+        assert all(isinstance(host.exception(), FleetError) for host in waiting), (
+            "a host waits for a fleet that is gone"
+        )
         self.loop.close()
 
 
@@ -266,9 +348,12 @@ def _forgets_the_edit(record: SessionRecord, request: Request, _edited: bytes | 
     APPROVED(record, request)
 
 
-MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+MUTANTS: dict[str, tuple[object, str, object]] = {
     "an agent may approve its own code": (board_module, "_check_not_holder", lambda *_: None),
     "an edit is remembered as what was asked": (SessionRecord, "approved", _forgets_the_edit),
+    "a call counts as approved whatever the session has received since": (ToolCalls, "received", lambda *_: None),
+    "an executor may pose as a tool": (board_module, "tool_calls", SimpleNamespace(KIND="another")),
+    "a host that has gone is not forgotten": (ToolCalls, "withdraw", lambda *_: None),
     "all is harmless": (board_module, "approving", lambda *_: board_module.Rule.PURE_EXPRESSION),
     "a rule's answer that was refused counts": (ReviewBoard, "_approved", _keeps_on_quietly),
 }

@@ -38,12 +38,13 @@ TOOLS = {name: tool(name) for name in (ONCE, AGAIN)}
 
 @dataclass
 class Host:
-    """One process of the host: what it remembers ends with it."""
+    """One process of the host: what it remembers ends with it, but for its file: the answer of a call, or None."""
 
     name: str
     ledger: Ledger = field(default_factory=lambda: Ledger(TOOLS))
     # Functions that run, by the number of their run: (call id, tool). They may outlive their call.
     at_work: dict = field(default_factory=dict)
+    file: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -111,6 +112,7 @@ class Story(RuleBasedStateMachine):
         number = next(self.names) + 1
         self.take_answers(self.calls.connect(number, self.host.name, TOOLS))
         self.host.ledger.resume(self.calls.outstanding)
+        self.host.file = {name: one for name, one in self.host.file.items() if name in self.calls.outstanding}
         self.stream = Stream(number, self.host)
 
     @precondition(lambda self: self.stream)
@@ -130,6 +132,14 @@ class Story(RuleBasedStateMachine):
     def kill_the_host(self):
         """Its stream breaks later, when the executor notices."""
         self.host = Host(f"host-{next(self.names)}")
+
+    @rule()
+    def kill_the_host_and_go_on_from_its_file(self):
+        """The process that opens the file is the same host for the executor."""
+        before = self.host
+        used = {name: before.ledger.used(name) for name in TOOLS}
+        self.host = Host(before.name, Ledger(TOOLS, dict(before.file), used), file=before.file)
+        assert self.host.ledger.ran.get(ONCE, 0) == before.ledger.ran.get(ONCE, 0)
 
     @rule(seconds=st.sampled_from((1.0, PATIENCE)))
     def wait(self, seconds):
@@ -156,14 +166,18 @@ class Story(RuleBasedStateMachine):
                 self.act(ledger.receive(known))
             case Cancelled(call_id):
                 ledger.cancel(call_id)
+                self.host.file.pop(call_id, None)
             case Acknowledged(call_id):
                 ledger.acknowledge(call_id)
+                if self.host.file.get(call_id) is not None:
+                    del self.host.file[call_id]
 
     def act(self, action):
         match action:
             case Run(call, tool):
                 self.ran[call.id] += 1
                 self.host.at_work[next(self.names)] = (call.id, tool.name)
+                self.host.file[call.id] = None
             case Reply() as reply if self.stream and self.stream.host is self.host:
                 self.stream.up.append(reply)
 
@@ -177,6 +191,8 @@ class Story(RuleBasedStateMachine):
         call_id, name = self.host.at_work.pop(number)
         self.host.ledger.ended(name)
         self.ended.add(call_id)
+        if call_id in self.host.file:
+            self.host.file[call_id] = Wire(call_id.encode())
         self.act(self.host.ledger.finish(call_id, Wire(call_id.encode())))
 
     # Lies
@@ -344,7 +360,17 @@ def _kept(self, call_id, failure):
     return Reply(call_id, failure)
 
 
-_RECEIVE, _CONNECT = Ledger.receive, Calls.connect
+_RECEIVE, _CONNECT, _BEGIN = Ledger.receive, Calls.connect, Ledger.__init__
+
+
+def _from_no_file(self, tools, *_):
+    """Read nothing of what a killed process has left."""
+    _BEGIN(self, tools)
+
+
+def _only_answers(self, tools, calls=None, used=None):
+    """Read what has ended, and not what may have run."""
+    _BEGIN(self, tools, {name: one for name, one in (calls or {}).items() if one is not None}, used)
 
 
 def _new(self, call):
@@ -377,6 +403,8 @@ def _always(self, call):
 
 
 MUTANTS = (
+    Mutant("a host that goes on reads no file", play, ((Ledger, "__init__", _from_no_file),)),
+    Mutant("a host that goes on runs what may have run", play, ((Ledger, "__init__", _only_answers),)),
     Mutant("a new stream makes the host forget answers", play, ((Ledger, "resume", _forgets_all),)),
     Mutant("the host keeps no answer until it has arrived", play, ((Ledger, "finish", _unkept),)),
     Mutant("the host believes that each call is new", play, ((Ledger, "receive", _new),)),

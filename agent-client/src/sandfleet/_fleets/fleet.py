@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Resumption, Suspension
+    from sandfleet.values.tools import Decision
 
 _RPC_TIMEOUT = 30.0
 # Variables are saved before the answer.
@@ -299,13 +300,16 @@ class AsyncFleet(SignsJournals):
         return answer.sandbox, answer.access
 
     async def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
-        """Add marks ("untrusted", "secret") to a session, which never fall; return all that it has received.
-
-        Tool servers do this by themselves. Raises SandfleetError.
-        """
+        """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
         numbers: Any = received.numbers(marks)
         request = api.fleet.NoteReceivedRequest(sandbox_id=sandbox_id, marks=numbers)
         return received.words((await self._call("NoteReceived", request, _RPC_TIMEOUT)).marks)
+
+    async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision:
+        """Wait until reviewers have decided about a call of a tool. Raises SandfleetError."""
+        from sandfleet._fleets.reviews import decision
+
+        return await decision(self._connection, request)
 
     async def open_claim(
         self, request: api.fleet.ClaimRequest, *, rpc_timeout: float, on_queued: OnQueued | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet._arguments import checked
+from sandfleet._fleets.connection import is_broken
 from sandfleet._wire import api
 from sandfleet._wire.convert import reviews as convert
 from sandfleet._wire.retry import Backoff
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from sandfleet._fleets.connection import FleetConnection, Stub
     from sandfleet._wire.link import Metadata
+    from sandfleet.values.tools import Decision
 
 Found = TypeVar("Found")
 
@@ -145,6 +147,27 @@ class AsyncReviews:
             why = f"the reviewers' token in {path.parent} cannot be read: {error.strerror}"
             raise AccessDenied(f"cannot review: {why}", reason="NotReviewer") from error
         return (("authorization", f"Bearer {token}"),)
+
+
+async def decision(connection: FleetConnection, request: api.fleet.ReviewCallRequest) -> Decision:
+    """What reviewers decide about a call of a tool, for its host. Raises SandfleetError."""
+    from sandfleet.values.tools import Decision
+
+    clock = asyncio.get_running_loop().time
+    with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+        while True:
+            asked_at = clock()
+            try:
+                answer = await connection.call(
+                    lambda stub, metadata: stub.ReviewCall(request, metadata=metadata), _PATIENCE
+                )
+            except api.aio.AioRpcError as error:
+                # A fleet that has answered for long has gone: another leads by now, which does not know of the call.
+                if not is_broken(error) or clock() - asked_at < _PATIENCE:
+                    raise to_fleet_error(error) from error
+            else:
+                why = f"a reviewer denied it: {answer.reason}" if answer.reason else "a reviewer denied it"
+                return Decision(allowed=answer.approved, why="" if answer.approved else why)
 
 
 def token_file(reviewer: str) -> str:

@@ -165,8 +165,5 @@ class Fleet:
         return run(self.as_async.release(sandbox_id, unless_suspended=unless_suspended))
 
     def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
-        """Add marks ("untrusted", "secret") to a session, which never fall; return all that it has received.
-
-        Tool servers do this by themselves. Raises SandfleetError.
-        """
+        """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
         return run(self.as_async.note_received(sandbox_id, marks))

@@ -418,7 +418,12 @@ class Sandbox:
         return run(self._async.interrupt(context, grace=grace))
 
     def serve_tools(
-        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
+        self,
+        tools: Sequence[AnyTool],
+        *,
+        policy: ToolPolicy | None = None,
+        on_ask: ToolPolicy | None = None,
+        calls_file: str | PathLike[str] | None = None,
     ) -> ToolServer:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
@@ -426,16 +431,23 @@ class Sandbox:
                 `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
-                Without it they are refused. The deadline of the code that calls counts meanwhile.
+        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`;
+                the deadline of the code that calls counts meanwhile. Without it they wait as reviews of the session for
+                the fleet's reviewers, and for `on_review` of `create`: that time counts against no deadline.
+        calls_file
+                keeps what this process knows of the calls of this sandbox in a file, which is made where it is missing.
+                A process that opens it after this one was killed answers from it what has run, and goes on with limits
+                and budgets; what may have run ends as ToolUnavailable. Results stand in it in plain text, until they
+                have arrived. One process has it open at a time.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
-        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError (an MCP server, too).
+        call. Raises PreconditionFailed (ContractNotBrokered, CallsFileInUse), InvalidArgument for a function that
+        cannot be a tool and for a file that has no calls of this sandbox, SandboxEnded, UnavailableError (an MCP
+        server, too).
         """
         from sandfleet._sync.tools import ToolServer
 
-        return ToolServer(run(self._async.serve_tools(tools, policy=policy, on_ask=on_ask)))
+        return ToolServer(run(self._async.serve_tools(tools, policy=policy, on_ask=on_ask, calls_file=calls_file)))
 
     @property
     def on_review(self) -> OnReview | None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from sandfleet.values.suspension import Suspension
+    from sandfleet.values.tools import Decision
 
 Request = TypeVar("Request", bound="Message")
 Response = TypeVar("Response", bound="Message")
@@ -188,6 +189,7 @@ class FleetCalls(Protocol):
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
     async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]: ...
+    async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision: ...
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None: ...
 
 
@@ -200,7 +202,7 @@ class Link:
         self._home = Home()
         self.fleet = fleet
         self.sandbox_id = sandbox.sandbox_id
-        self.is_reviewed = sandbox.contract == "reviewed"
+        self.is_reviewed, self.is_brokered = (sandbox.contract == one for one in ("reviewed", "brokered"))
         self._connection = self._connect(sandbox.sandbox_uid, access)
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None

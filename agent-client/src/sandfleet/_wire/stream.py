@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LONGEST = 3600.0
 # Seconds after its deadline within which an execution reports its end.
 _MARGIN = 30.0
+# How long persons may take over the calls of one execution, in seconds.
+_PERSON = 3600.0
 EVERYTHING = ("variables", "processes", "tmp")
 # Codes of a broken connection; any other code is an answer of the server.
 _BROKEN = {"UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED", "ABORTED", "DATA_LOSS", "DEADLINE_EXCEEDED"}
@@ -79,8 +81,9 @@ class ExecutionStream:
         budget: RetryBudget | None = None,
     ) -> None:
         self._link = link
-        # 0 means no deadline.
-        self.patience = math.inf if timeout == 0 else (timeout or _LONGEST) + _MARGIN
+        # 0 means no deadline. A person may decide about calls of tools, which the deadline does not count.
+        people = _PERSON if link.is_brokered else 0.0
+        self.patience = math.inf if timeout == 0 else (timeout or _LONGEST) + _MARGIN + people
         self._silent_after = 0.0
         self._connection: Connection | None = None
         self._first_uid = ""

@@ -17,7 +17,7 @@ from sandfleet.tools.budget import Settling, settling
 from sandfleet.tools.declared import ToolOptions, tool
 from sandfleet.tools.ledger import Failure, Kind
 from sandfleet.tools.sources import CallFailed
-from sandfleet.values.tools import Tool, ToolLimits, ToolSource
+from sandfleet.values.tools import OnTools, Tool, ToolLimits, ToolSource
 
 if TYPE_CHECKING:
     from sandfleet.codeact.policies.http import JsonClient, Retries
@@ -42,8 +42,8 @@ class AskedModel(ToolSource):
     most: int
     options: ToolOptions
 
-    async def open(self) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
-        """The tool, and what ends requests whose callers have gone."""
+    async def open(self, changed: OnTools) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:  # noqa: ARG002 - never
+        """The tool, which stays the same, and what ends requests whose callers have gone."""
         options: ToolOptions = {"name": NAME, "doc": _DOC, "limits": LIMITS, "cost": self._estimated}
         given = {name: value for name, value in self.options.items() if value is not None}
         asking = _Asking(self, asyncio.Semaphore(self.most))

@@ -61,7 +61,8 @@ class CodeActAgent:
     claim         how another sandbox is had when the present one has ended.
     tools         functions of this process and MCP servers whose tools the code calls, as `Sandbox.serve_tools` has
                   them: the sandbox is a brokered one. The policy is shown them as Python stubs.
-    tool_policy   decides about each call. on_tool_ask: decides, as a person says, where the policy wants one asked.
+    tool_policy   decides about each call. on_tool_ask: decides, as a person says, where the policy wants one asked;
+                  without it the call waits as a review.
     """
 
     def __init__(

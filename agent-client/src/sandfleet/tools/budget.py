@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from sandfleet.tools.ledger import Failure, Ledger, denied
+
+if TYPE_CHECKING:
+    from sandfleet.values.tools import Tool
 
 
 class Settling:
@@ -37,3 +45,29 @@ def settling() -> Settling:
     `cost` says before the call what is charged at first. Where the tool has no budget, nothing is charged.
     """
     return SETTLING.get(None) or Settling(_nothing, 0.0)
+
+
+def charged(ledger: Ledger, tool: Tool, arguments: Mapping[str, Any]) -> Failure | None:
+    """Why the tool's budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""
+    if tool.limits.budget is None:
+        return None
+    try:
+        cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
+    except Exception as error:  # noqa: BLE001  closed where it fails
+        return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
+    if (refusal := ledger.charge(tool, cost)) is None:
+        SETTLING.set(Settling(_spender(ledger, tool.name), cost))
+    return refusal
+
+
+def _spender(ledger: Ledger, tool: str) -> Callable[[float], None]:
+    """Takes corrections of what a call costs, from any thread, also after the call."""
+    loop, here = asyncio.get_running_loop(), threading.get_ident()
+
+    def spend(amount: float) -> None:
+        if threading.get_ident() == here:
+            ledger.spend(tool, amount)
+        else:
+            loop.call_soon_threadsafe(ledger.spend, tool, amount)
+
+    return spend

@@ -57,6 +57,11 @@ def received(message: api.tools.ToolCall) -> Received:
     )
 
 
+def review(call_id: str, *, over: bool) -> api.tools.ServeRequest:
+    """Tell that a person decides about a call, or has decided."""
+    return api.tools.ServeRequest(review=api.tools.ToolReview(call_id=call_id, over=over))
+
+
 def answer(call_id: str, given: Answer) -> api.tools.ToolAnswer:
     """Build the answer to a call."""
     if isinstance(given, Wire):

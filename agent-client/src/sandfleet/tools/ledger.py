@@ -50,6 +50,8 @@ class Failure:
 
 
 Answer = Wire | Failure
+# How many calls of a tool have run, and what they have cost.
+Used = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,16 @@ Action = Run | Reply | Stop
 class Ledger:
     """The calls of one session."""
 
-    def __init__(self, tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        calls: Mapping[str, Answer | None] | None = None,
+        used: Mapping[str, Used] | None = None,
+    ) -> None:
+        """`calls` and `used`: what a killed process of this host has left; None: a call that it may have run."""
         self._tools = tools
+        # Calls that an earlier process of this host may have run.
+        self._interrupted = {call_id for call_id, answer in (calls or {}).items() if answer is None}
         # Call id → its tool while it runs, and then its answer.
         self._known: dict[str, _Running | Answer] = {}
         # Bytes of all that is known.
@@ -118,6 +128,19 @@ class Ledger:
         # Tool → what its calls have cost.
         self._spent: dict[str, float] = defaultdict(float)
         self._by_caller: OrderedDict[str, Counter[str]] = OrderedDict()
+        for call_id, answer in (calls or {}).items():
+            if answer is not None:
+                self._keep(call_id, answer)
+        for name, (ran, spent) in (used or {}).items():
+            self._ran[name], self._spent[name] = ran, spent
+
+    def used(self, tool: str) -> Used:
+        """What is kept of a tool's use."""
+        return self._ran[tool], self._spent[tool]
+
+    def offer(self, tools: Mapping[str, Tool]) -> None:
+        """Offer these from now on; calls that run go on."""
+        self._tools = tools
 
     @property
     def ran(self) -> Mapping[str, int]:
@@ -193,6 +216,7 @@ class Ledger:
 
     def resume(self, outstanding: Collection[str]) -> list[Stop]:
         """Forget all other calls: a new stream names those that wait for an answer, and sends them."""
+        self._interrupted &= set(outstanding)
         gone = [call_id for call_id in self._known if call_id not in outstanding]
         return [stop for call_id in gone if (stop := self.cancel(call_id)) is not None]
 
@@ -220,7 +244,7 @@ class Ledger:
 
     def _refusal(self, call: Received, tool: Tool) -> Failure | None:
         """Why the call does not run; None: it does."""
-        if call.again and not tool.idempotent:
+        if (call.again or call.id in self._interrupted) and not tool.idempotent:
             why = "the host that had the call is gone, and nothing says whether it ran"
             return Failure(Kind.UNAVAILABLE, "HostLost", f"cannot call {tool.name}: {why}", may_have_run=True)
         if len(self._known) >= MAX_CALLS or self._running.total() >= MAX_CALLS:

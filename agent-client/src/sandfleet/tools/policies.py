@@ -35,7 +35,7 @@ def never(*tools: str) -> ToolPolicy:
 
 
 def ask(*tools: str) -> ToolPolicy:
-    """Let a person decide about calls of these tools, by the `on_ask` of `serve_tools`."""
+    """Let a person decide about calls of these tools: the `on_ask` of `serve_tools`, or the session's reviewers."""
     asks = Decision(allowed=False, why="a person has to approve it", ask=True)
     return lambda call, _: asks if call.tool in tools else ALLOW
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -19,14 +17,14 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.observe import tracing
 from sandfleet.tools import convert
-from sandfleet.tools.budget import SETTLING, Settling
-from sandfleet.tools.flow import UNTRUSTED_SESSION, Flow
+from sandfleet.tools.approval import Approval
+from sandfleet.tools.budget import charged
+from sandfleet.tools.calls_file import Kept, NoFile
+from sandfleet.tools.flow import Flow
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
-from sandfleet.tools.policies import ALLOW, decision_of
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
 from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
-from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
@@ -47,15 +45,24 @@ class AsyncToolServer:
     opened later, by any process, takes the place of this one.
     """
 
-    def __init__(self, link: Link, offered: OpenTools, policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        offered: OpenTools,
+        policy: ToolPolicy | None,
+        on_ask: ToolPolicy | None,
+        keeping: tuple[NoFile, Kept],
+    ) -> None:
         """Use `sandbox.serve_tools`."""
+        self._file, kept = keeping
         self._link = link
         self._offered = offered
-        self._policy = policy
-        self._on_ask = on_ask
-        self._ledger = Ledger({tool.name: tool for tool in offered.tools})
+        self._ledger = Ledger({tool.name: tool for tool in offered.tools}, kept.calls, kept.used)
         self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
-        self._host_id = os.urandom(16).hex()
+        self._approval = Approval(link.sandbox_id, policy, on_ask, self._flow, self._reviewed)
+        # Ids of calls about which a person decides.
+        self._reviewing: set[str] = set()
+        self._host_id = kept.host_id
         self._working: dict[str, asyncio.Task[None]] = {}
         self._replying: set[asyncio.Task[None]] = set()
         self._threads = ToolThreads(MOST_THREADS)
@@ -101,6 +108,13 @@ class AsyncToolServer:
             raise
         with tracing.apart():
             self._serving = asyncio.ensure_future(self._serve())
+        self._offered.changed = self._offer_anew
+
+    def _offer_anew(self) -> None:
+        """The tools have changed: a new stream brings the new offer. Calls that run go on."""
+        self._ledger.offer({tool.name: tool for tool in self.tools})
+        if self._stream is not None:
+            self._stream.cancel()
 
     async def close(self) -> None:
         """Stop serving: running calls are cancelled, and the code gets ToolUnavailable. Closing twice is no error."""
@@ -114,6 +128,7 @@ class AsyncToolServer:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         self._threads.close()
+        await self._file.close()
         await self._offered.close()
 
     async def __aenter__(self) -> Self:
@@ -146,7 +161,11 @@ class AsyncToolServer:
             stream.cancel()
             raise ProtocolError("cannot serve tools: the executor does not say that it is ready", reason="NotReady")
         self._stream = stream
-        self._stop(self._ledger.resume(set(first.ready.outstanding)))
+        outstanding = set(first.ready.outstanding)
+        self._file.forget_others(outstanding)
+        self._stop(self._ledger.resume(outstanding))
+        for call_id in self._reviewing:
+            self._tell(convert.review(call_id, over=False))
 
     async def _serve(self) -> None:
         """Until the sandbox ends, or another server takes the place of this one."""
@@ -177,6 +196,10 @@ class AsyncToolServer:
                 # An executor that reads no answers gets no further with its calls.
                 while len(self._replying) > MAX_CALLS:
                     await asyncio.wait(self._replying, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # A read of a stream that `_offer_anew` has cancelled; this task goes on.
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
         except api.aio.AioRpcError as error:
             if error.code().name in {"UNAVAILABLE", "CANCELLED", "UNAUTHENTICATED", "INTERNAL", "UNKNOWN"}:
                 return
@@ -187,8 +210,10 @@ class AsyncToolServer:
             case "call":
                 self._act(self._ledger.receive(convert.received(message.call)))
             case "cancel":
+                self._file.forget(message.cancel.call_id, unless_running=False)
                 self._act(self._ledger.cancel(message.cancel.call_id))
             case "acknowledged":
+                self._file.forget(message.acknowledged.call_id, unless_running=True)
                 self._ledger.acknowledge(message.acknowledged.call_id)
 
     def _act(self, action: Run | Reply | Stop | None) -> None:
@@ -197,9 +222,7 @@ class AsyncToolServer:
                 task = self._working[call.id] = asyncio.ensure_future(self._run(call, tool))
                 task.add_done_callback(lambda task: self._ended(call.id, tool, task))
             case Reply(call_id, answer):
-                task = asyncio.ensure_future(self._reply(call_id, answer))
-                self._replying.add(task)
-                task.add_done_callback(self._replying.discard)
+                self._tell(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
             case Stop():
                 self._stop([action])
 
@@ -214,14 +237,20 @@ class AsyncToolServer:
             if (task := self._working.get(each.call_id)) is not None:
                 task.cancel()
 
-    async def _reply(self, call_id: str, answer: Answer) -> None:
+    def _tell(self, message: api.tools.ServeRequest) -> None:
+        """Write it in a task of its own: a write that was cancelled would cancel the stream."""
+        task = asyncio.ensure_future(self._write(message))
+        self._replying.add(task)
+        task.add_done_callback(self._replying.discard)
+
+    async def _write(self, message: api.tools.ServeRequest) -> None:
         stream = self._stream
         if stream is None:
-            # The next stream asks for it again.
+            # The next stream asks for answers again.
             return
         try:
             async with self._turn:
-                await stream.write(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
+                await stream.write(message)
         except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
             return
 
@@ -244,6 +273,7 @@ class AsyncToolServer:
             answer = await self._answer(call, tool)
             if isinstance(answer, Failure):
                 span.fail(answer.reason)
+        await self._file.finished(call.id, answer)
         self._act(self._ledger.finish(call.id, answer))
 
     async def _answer(self, call: Received, tool: Tool) -> Answer:
@@ -256,8 +286,15 @@ class AsyncToolServer:
             bound = dict(tool.bind(arguments))
         except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
-        if (refusal := await self._refusal(call, tool, arguments) or self._charge(tool, bound)) is not None:
+        refusal = await self._approval.refusal(call, tool, arguments, self._ledger.ran) or charged(
+            self._ledger, tool, bound
+        )
+        if refusal is not None:
             return refusal
+        try:
+            await self._file.begun(call.id, tool.name, self._ledger.used(tool.name))
+        except OSError as error:
+            return Failure(Kind.UNAVAILABLE, "NotKept", f"cannot call {tool.name}: the host {error}")
         return await self._flow.given(tool, await self._result(tool, bound, as_tables=reads_tables))
 
     async def _result(self, tool: Tool, arguments: dict[str, Any], *, as_tables: bool) -> Answer:
@@ -272,54 +309,24 @@ class AsyncToolServer:
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
         return _encoded(tool, result, as_tables=as_tables)
 
-    async def _refusal(self, call: Received, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
-        """What the policy decides; None: the call may run. A policy that fails allows nothing."""
-        if self._policy is None and not tool.needs:
-            return None
-        ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
-        asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
+    async def _reviewed(self, call: Received, shown: bytes, why: str) -> Decision:
+        """Ask the session's reviewers; meanwhile the deadline of the code that calls stands still."""
+        about = api.fleet.ReviewCallRequest(
+            sandbox_id=self._link.sandbox_id,
+            tool=call.tool,
+            arguments=shown,
+            execution_id=call.execution_id,
+            context_id=call.context_id,
+            service=call.service,
+            why=why,
+        )
+        self._reviewing.add(call.id)
         try:
-            session = ToolSession(self._link.sandbox_id, ran, self._flow.received)
-            decided = ALLOW if self._policy is None else await decision_of(self._policy, asked, session)
-            decision = await self._flow.decided(tool, decided)
-            if decision.ask and not decision.allowed:
-                return await self._unless_approved(asked, session, decision)
-        except Exception as error:  # noqa: BLE001  closed where it fails
-            return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
-        return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
-
-    async def _unless_approved(self, call: ToolCall, session: ToolSession, decision: Decision) -> Failure | None:
-        """What the person decides whom the policy wants asked; None: the call may run. Raises what `on_ask` raises."""
-        answer = decision if self._on_ask is None else await decision_of(self._on_ask, call, session)
-        if answer.allowed:
-            return None
-        # The flow of information asks, or the policy does.
-        reason = "NotTrusted" if decision is UNTRUSTED_SESSION else "NotApproved"
-        return denied(call.tool, reason, answer.why or decision.why or "a person has not approved it")
-
-    def _charge(self, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
-        """Why the budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""
-        if tool.limits.budget is None:
-            return None
-        try:
-            cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
-        except Exception as error:  # noqa: BLE001  closed where it fails
-            return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
-        if (refusal := self._ledger.charge(tool, cost)) is None:
-            SETTLING.set(Settling(self._spender(tool), cost))
-        return refusal
-
-    def _spender(self, tool: Tool) -> Callable[[float], None]:
-        """Takes corrections of what a call costs, from any thread, also after the call."""
-        loop, here = asyncio.get_running_loop(), threading.get_ident()
-
-        def spend(amount: float) -> None:
-            if threading.get_ident() == here:
-                self._ledger.spend(tool.name, amount)
-            else:
-                loop.call_soon_threadsafe(self._ledger.spend, tool.name, amount)
-
-        return spend
+            self._tell(convert.review(call.id, over=False))
+            return await self._link.fleet.review_call(about)
+        finally:
+            self._reviewing.discard(call.id)
+            self._tell(convert.review(call.id, over=True))
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from sandfleet.values.tools import AnyTool
 
 
+_log = logging.getLogger("sandfleet")
+
+
 class CallFailed(Exception):
     """Raised by a tool that knows why its call has no result: the code gets this failure."""
 
@@ -25,17 +29,53 @@ class CallFailed(Exception):
 
 
 class OpenTools:
-    """The tools that a host serves."""
+    """The tools that a host serves, in the order in which they were given."""
 
-    def __init__(self, tools: Sequence[Tool], sources: AsyncExitStack | None = None) -> None:
+    def __init__(self, tools: Sequence[Tool]) -> None:
         self.tools = tuple(tools)
-        self._sources = sources
+        # Called when they have changed.
+        self.changed: Callable[[], None] = lambda: None
+        self._parts: list[Sequence[Tool]] = [self.tools]
+        self._sources = AsyncExitStack()
+
+    async def open(self, given: Sequence[Tool | ToolSource]) -> None:
+        """Start the sources, all at once. Raises InvalidArgument and UnavailableError."""
+        self._parts = [()] * len(given)
+        starting = [asyncio.ensure_future(self._enter(each, place)) for place, each in enumerate(given)]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            raise
+        self.tools = self._together()
 
     async def close(self) -> None:
         """End the sources. Closing twice is no error."""
-        sources, self._sources = self._sources, None
-        if sources is not None:
-            await sources.aclose()
+        self.changed = lambda: None
+        await self._sources.aclose()
+
+    async def _enter(self, given: Tool | ToolSource, place: int) -> None:
+        if isinstance(given, Tool):
+            self._parts[place] = [given]
+            return
+        self._parts[place], close = await given.open(lambda tools: self._replace(place, tools))
+        self._sources.push_async_callback(close)
+
+    def _replace(self, place: int, tools: Sequence[Tool]) -> None:
+        """A source has other tools. Where they do not go with the rest, all stays as it is."""
+        before, self._parts[place] = self._parts[place], tools
+        try:
+            self.tools = self._together()
+        except InvalidArgument as error:
+            self._parts[place] = before
+            _log.warning("changed tools are not offered: %s", error.message)
+            return
+        self.changed()
+
+    def _together(self) -> tuple[Tool, ...]:
+        return tools_of([tool for part in self._parts for tool in part])
 
 
 def prepared(given: Sequence[AnyTool]) -> tuple[Tool | ToolSource, ...]:
@@ -53,27 +93,11 @@ def prepared_under(contract: str, given: Sequence[AnyTool]) -> tuple[Tool | Tool
 
 
 async def opened(given: Sequence[AnyTool]) -> OpenTools:
-    """Start the sources, all at once. Raises as `prepared`, and UnavailableError for a source that does not start."""
-    ready = prepared(given)
-    stack = AsyncExitStack()
+    """Start the sources. Raises as `prepared`, and UnavailableError for a source that does not start."""
+    made = OpenTools(())
     try:
-        starting = [asyncio.ensure_future(_entered(each, stack)) for each in ready]
-        try:
-            found = await asyncio.gather(*starting)
-        except BaseException:
-            for task in starting:
-                task.cancel()
-            await asyncio.gather(*starting, return_exceptions=True)
-            raise
-        return OpenTools(tools_of([tool for tools in found for tool in tools]), stack)
+        await made.open(prepared(given))
     except BaseException:
-        await stack.aclose()
+        await made.close()
         raise
-
-
-async def _entered(given: Tool | ToolSource, stack: AsyncExitStack) -> Sequence[Tool]:
-    if isinstance(given, Tool):
-        return [given]
-    tools, close = await given.open()
-    stack.push_async_callback(close)
-    return tools
+    return made

@@ -43,7 +43,9 @@ class CreateOptions(TypedDict, total=False):
     tools           functions of this process, and MCP servers, whose tools the code calls, as `serve_tools` has them;
                     they ask for the contract `brokered`.
     tool_policy     decides about each call of them, as of `serve_tools`.
-    on_tool_ask     decides about calls for which the policy wants a person asked, as `on_ask` of `serve_tools`.
+    on_tool_ask     decides about calls for which the policy wants a person asked, as `on_ask` of `serve_tools`; without
+                    it they wait as reviews.
+    tool_calls_file keeps what this process knows of their calls, as `calls_file` of `serve_tools`.
     skills          a `SkillLibrary`, or its folder: what it offers is copied in, and code imports it as `skills.NAME`.
     egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
@@ -68,7 +70,8 @@ class CreateOptions(TypedDict, total=False):
                     changes, and awaited if it returns an awaitable. In the sync class it runs in the thread that called
                     `create`, so it may use other sandboxes and cannot deadlock. An exception that it raises is raised
                     by `create`, and the claim is undone.
-    on_review       called with a `Review` of each request that waits in a reviewed sandbox; it returns
+    on_review       called with a `Review` of each request that waits in a reviewed sandbox, and of each call of a tool
+                    about which the policy wants a person asked; it returns
                     `review.approve()`, `review.edit(code)` or `review.deny(reason)`, or None to leave the request to
                     another reviewer. A plain function runs in a thread, and may ask a person. What it raises is logged,
                     and the request waits on. This program has to be a reviewer of the fleet.
@@ -91,6 +94,7 @@ class CreateOptions(TypedDict, total=False):
     tools: Sequence[AnyTool]
     tool_policy: ToolPolicy | None
     on_tool_ask: ToolPolicy | None
+    tool_calls_file: str | PathLike[str] | None
     skills: str | PathLike[str]
     egress: Egress | None
     timeout: float

@@ -158,6 +158,10 @@ class ReviewReason(StrEnum):
     """What waits cannot be edited."""
     INVALID_ANSWER = "InvalidAnswer"
     """The answer to a review is missing, or its reason or its edit is too long."""
+    INVALID_CALL = "InvalidCall"
+    """The call of a tool cannot be shown to a reviewer: it is too long, or no text."""
+    TOO_MANY_REVIEWS = "TooManyReviews"
+    """Too many calls of tools wait for reviewers of the session."""
 
 
 class GatewayReason(StrEnum):

@@ -1,4 +1,4 @@
-"""Reviews: what a reviewed sandbox is asked to run, and a reviewer's answers."""
+"""Reviews: what a reviewed sandbox is asked to run, calls of tools, and a reviewer's answers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A request of a reviewed sandbox that waits for an answer.
+    """A request of a reviewed sandbox, or a call of a tool, that waits for an answer.
 
-    kind             what it is, in a word: cell, command, input, service, file, folder, archive, context, state.
+    kind             what it is, in a word: cell, command, input, service, file, folder, archive, context, state, tool.
     content          the exact bytes that would run or be written; in a list only their beginning (`content_bytes` says
                      how many there are).
     settings         all else that the request says, as JSON.
-    context_id, name the context of a cell; the path of a file, or the name of a state.
-    state            how much the sandbox has let run before: an approval is for this number.
+    context_id, name the context of a cell; the path of a file, or the name of a state or a tool.
+    state            how much the sandbox has let run before: an approval is for this number. Of a call of a tool: how
+                     many kinds of content the session has received.
     editable         whether an answer may have other content.
-    intent           why the agent wants it, in its own words; "" if it has not said.
+    intent           why the agent wants it, in its own words; "" if it has not said. Of a call of a tool: why the
+                     host's policy wants a person asked.
     holder           who has claimed the sandbox.
     approvals        how many reviewers have to approve it.
     approved_by      who has approved it so far; an edit takes earlier approvals away.

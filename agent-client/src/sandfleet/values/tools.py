@@ -140,13 +140,17 @@ class ToolSession:
 class Decision:
     """What a policy decides: whether the call runs, and for one that does not, why; the code sees that.
 
-    ask  whether a person is to decide, where it is not allowed: the `on_ask` of `serve_tools`. Without one the call is
-         refused, with the reason NotApproved.
+    ask  whether a person is to decide, where it is not allowed: the `on_ask` of `serve_tools`. Without one the call
+         waits as a review of the session, of the kind "tool", until a reviewer has answered.
     """
 
     allowed: bool
     why: str = ""
     ask: bool = False
+
+
+# Takes all tools of a source, whenever it has others than before; on the event loop.
+OnTools = Callable[[Sequence[Tool]], None]
 
 
 class ToolSource(ABC):
@@ -155,8 +159,8 @@ class ToolSource(ABC):
     __slots__ = ()
 
     @abstractmethod
-    async def open(self) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
-        """Get the tools; also what ends the source. Raises UnavailableError."""
+    async def open(self, changed: OnTools) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
+        """Get the tools; also what ends the source. `changed` takes others later. Raises UnavailableError."""
 
 
 ToolPolicy = Callable[[ToolCall, ToolSession], Decision | Awaitable[Decision]]

@@ -251,6 +251,7 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (state_store.NoSpaceError, Code.RESOURCE_EXHAUSTED, "NoSpace", True),
     (state_store.TooManyStatesError, Code.RESOURCE_EXHAUSTED, "TooManyStates", True),
     (state_store.StateMissingError, Code.NOT_FOUND, "NoState", False),
+    (state_store.StateReplacedError, Code.FAILED_PRECONDITION, "ReviewChanged", True),
     (state_store.StateDamagedError, Code.DATA_LOSS, "StateDamaged", False),
     (state_store.BrokenOffError, Code.ABORTED, "BrokenOff", True),
     (state_store.NoStateDirError, Code.FAILED_PRECONDITION, "NoStateDirectory", False),

@@ -9,9 +9,11 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT, check_id
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.core.review.methods import Gate, gate_of, short
 from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES
+from sandfleet_executor.effects.contexts.reviewed_states import APPROVED, Shown, StoredStates
 from sandfleet_executor.effects.review.places import Places
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.servicers.convert import subjects
@@ -24,9 +26,10 @@ Code = grpc.StatusCode
 class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
     """Put it last, next to the servicers: its refusals are ApiErrors. It lets all pass where no review is required."""
 
-    def __init__(self, reviews: Reviews, places: Places) -> None:
+    def __init__(self, reviews: Reviews, places: Places, states: StoredStates) -> None:
         self._reviews = reviews
         self._places = places
+        self._states = states
         # One entry for each method that exists: bounded by the API.
         self._gated: dict[str, tuple[Any, Handler]] = {}
 
@@ -83,15 +86,26 @@ class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] #
 
     async def _wait(self, method: str, request: Message, content: bytes, intent: str) -> None:
         """Asks again where the request leads elsewhere by now. Raises ApiError where it may not run."""
-        places: dict[str, bytes] | None = None
-        while (now := await self._leads_to(method, request)) != places:
-            places = now
-            subject = subjects.subject_of(method, request, content, intent, places)
+        seen: tuple[dict[str, bytes], Shown | None] | None = None
+        while (now := (await self._leads_to(method, request), await self._state(method, request))) != seen:
+            seen = places, state = now
+            subject = subjects.subject_of(method, request, state.content if state else content, intent, places)
             with typed_failures(subject.name):
                 decision = await self._reviews.decide(subject)
             if not decision.allowed:
                 what = f"cannot let the {subject.kind} through: {verdicts.refusal(decision)}"
                 raise ApiError(Code.PERMISSION_DENIED, verdicts.DENIED, what, subject=subject.name.encode())
+
+        if state is not None:
+            APPROVED.set(state.sha256)
+
+    async def _state(self, method: str, request: Any) -> Shown | None:
+        """The saved state that the request would restore; None: it restores none. Raises ApiError."""
+        if method != "InterpreterService/RestoreState":
+            return None
+        with typed_failures(request.name):
+            name = check_id("the name of a state", request.name or request.context_id or DEFAULT_CONTEXT)
+            return await self._states.shown(name)
 
     async def _leads_to(self, method: str, request: Message) -> dict[str, bytes]:
         with typed_failures():

@@ -52,6 +52,8 @@ class ToolBrokerService(tools_pb2_grpc.ToolBrokerServiceServicer):
             match request.WhichOneof("message"):
                 case "answer":
                     await self._broker.answer(stream, request.answer.call_id, convert.answer(request.answer))
+                case "review":
+                    self._broker.review(stream, request.review.call_id, over=request.review.over)
                 case "end":
                     return True
                 case _:

@@ -80,6 +80,9 @@ class FleetApi(Protocol):
     async def countersign_journal(
         self, caller: Caller, request: fleet_pb2.CountersignJournalRequest
     ) -> fleet_pb2.CountersignJournalResponse: ...
+    async def review_call(
+        self, caller: Caller, request: fleet_pb2.ReviewCallRequest, /
+    ) -> fleet_pb2.ReviewCallResponse: ...
 
 
 class FleetServicer(FleetServiceServicer):
@@ -220,6 +223,11 @@ class FleetServicer(FleetServiceServicer):
         self, request: fleet_pb2.CountersignJournalRequest, context: Context
     ) -> fleet_pb2.CountersignJournalResponse:
         return await self._answer(context, lambda caller: self._api.countersign_journal(caller, request))
+
+    async def ReviewCall(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ReviewCallRequest, context: Context
+    ) -> fleet_pb2.ReviewCallResponse:
+        return await self._answer(context, lambda caller: self._api.review_call(caller, request))
 
     async def _authenticated(self, context: Context) -> Caller:
         caller = await self._api.authenticate(calls.token(context))

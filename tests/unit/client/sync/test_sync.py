@@ -55,6 +55,7 @@ INNER = {
     "relay",
     "renew",
     "open_claim",
+    "review_call",
     "open_resumed",
     "keeping_heads",
     "list_within",

@@ -15,6 +15,7 @@ from contract.executor.harness import PATIENCE, until
 from sandfleet import Decision, ToolLimits, tool
 from sandfleet.errors import ProtocolError
 from sandfleet.tools import convert, ledger, server
+from sandfleet.tools.calls_file import Kept, NoFile
 from sandfleet.tools.sources import OpenTools
 from sandfleet.values.tools import Tool
 from sandfleet_api.executor.v1 import tools_pb2 as pb
@@ -98,7 +99,8 @@ async def serving(liar, *tools, **options):
             return await attempt(SimpleNamespace(tools=stub, metadata=lambda: ()))
 
         link = SimpleNamespace(rpc_timeout=60.0, sandbox_id="liar", run=run)
-        made = server.AsyncToolServer(link, OpenTools([tool(each) for each in tools]), options.get("policy"), None)
+        offered, keeping = OpenTools([tool(each) for each in tools]), (NoFile(), Kept())
+        made = server.AsyncToolServer(link, offered, options.get("policy"), None, keeping)
         await made.begin()
         try:
             yield made

@@ -22,6 +22,7 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Outcome
 from sandfleet.values.sandbox import SandboxInfo
 from sandfleet.values.suspension import Suspension
+from sandfleet.values.tools import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,6 +118,9 @@ class _Detour:
 
     async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]:
         return await self._fleet.sign_journal(sandbox_id)
+
+    async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision:
+        return await self._fleet.review_call(request)
 
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> None:
         """None: the cutters are the way."""

@@ -16,7 +16,7 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet.tools.declared import tool
 from sandfleet.tools.mcp.source import mcp_server
 from sandfleet.values.execution import Execution
-from sandfleet.values.tools import Tool, ToolLimits
+from sandfleet.values.tools import Decision, Tool, ToolCall, ToolLimits, ToolSession
 
 _PAGES = 12
 # The model's one turn: it reads each page's cursor from the page before.
@@ -175,6 +175,11 @@ def _json_tool_calling(function: Callable[..., dict[str, Any]]) -> tuple[int, in
     return turns, total
 
 
+def _refuses(_call: ToolCall, _session: ToolSession) -> Decision:
+    """Stands in for a person who does not approve the call."""
+    return Decision(allowed=False)
+
+
 async def _injected(*, labels: bool) -> tuple[list[tuple[str, str]], Execution]:
     """What was sent away, and how the code that the mail asks for has ended."""
     sent: list[tuple[str, str]] = []
@@ -192,7 +197,7 @@ async def _injected(*, labels: bool) -> tuple[list[tuple[str, str]], Execution]:
     offered: list[Tool] = [tool(read_mail), tool(read_key), tool(post)]
     if labels:
         offered = [tool(read_mail, returns="untrusted"), tool(read_key, returns="secret"), tool(post, needs="trusted")]
-    async with await AsyncSandbox.create(contract="brokered", tools=offered) as sandbox:
+    async with await AsyncSandbox.create(contract="brokered", tools=offered, on_tool_ask=_refuses) as sandbox:
         return sent, await sandbox.run_code(_INJECTED)
 
 

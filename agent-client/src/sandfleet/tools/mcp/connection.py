@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,6 +29,8 @@ MAX_LOG = 1 << 20
 _LOG_PIECE = 64 << 10
 # How long the rest of a log may take when its program has ended, in seconds.
 _LOG_SECONDS = 1.0
+# Between two attempts to hear of changes, in seconds.
+LISTEN_SECONDS = 1.0
 # Pages of one list of tools.
 MAX_PAGES = 100
 
@@ -50,8 +52,10 @@ class Address:
 class Life:
     """One connection. MCP's client has to end in the task in which it began: that is `_live`."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, changed: Callable[[], None]) -> None:
+        """`changed` is called when the server says that it has other tools."""
         self._address = address
+        self._changed = changed
         self._over = asyncio.Event()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._living = asyncio.ensure_future(self._live())
@@ -80,9 +84,15 @@ class Life:
         from mcp import Client
 
         try:
-            async with Client(_noticed(_transport(self._address), self._over)) as client:
+            transport = _noticed(_transport(self._address), self._over)
+            async with Client(transport, message_handler=self._heard) as client:
                 self._ready.set_result(client)
-                await self._over.wait()
+                listening = asyncio.ensure_future(self._listen(client))
+                try:
+                    await self._over.wait()
+                finally:
+                    listening.cancel()
+                    await asyncio.gather(listening, return_exceptions=True)
         except BaseException as error:
             if not self._ready.done():
                 self._ready.set_exception(_first(error))
@@ -92,12 +102,39 @@ class Life:
         finally:
             self._over.set()
 
+    async def _heard(self, message: object) -> None:
+        """What servers say by themselves up to the protocol of 2025-11-25."""
+        from mcp.types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._changed()
+
+    async def _listen(self, client: Client) -> None:
+        """From 2026-07-28 on they say it to those who listen; a stream that was lost may have lost a change."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+
+        while True:
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        self._changed()
+            except SubscriptionLost:
+                await asyncio.sleep(LISTEN_SECONDS)
+                self._changed()
+            except (ListenNotSupportedError, MCPError):
+                return
+            else:
+                return
+
 
 class Connection:
     """To one server. Raises UnavailableError where it does not start."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        # Set when the server may have other tools than it has described.
+        self.changed = asyncio.Event()
         self._life: Life | None = None
         self._turn = asyncio.Lock()
         self._closed = False
@@ -146,8 +183,10 @@ class Connection:
             if self._life is not None and self._life.is_over:
                 await self._life.ended()
                 self._life = None
+                # One that was started anew may have others.
+                self.changed.set()
             if self._life is None:
-                self._life = Life(self._address)
+                self._life = Life(self._address, self.changed.set)
             life = self._life
             try:
                 async with asyncio.timeout(START_SECONDS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,14 @@ from sandfleet.errors import InvalidArgument, UnavailableError
 from sandfleet.tools.declared import MAX_TOOLS, ToolOptions, tool
 from sandfleet.tools.mcp import results, schemas
 from sandfleet.tools.mcp.connection import Address, Connection, require_mcp
-from sandfleet.values.tools import Tool, ToolSource
+from sandfleet.values.tools import OnTools, Tool, ToolSource
 
 if TYPE_CHECKING:
     from mcp.types import Tool as Described
+
+# Between two looks at the tools of a server that says that they have changed, in seconds.
+_BETWEEN_LOOKS = 0.1
+_log = logging.getLogger("sandfleet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +32,48 @@ class McpServer(ToolSource):
     prefix: str
     options: ToolOptions
 
-    async def open(self) -> tuple[list[Tool], Callable[[], Awaitable[None]]]:
+    async def open(self, changed: OnTools) -> tuple[list[Tool], Callable[[], Awaitable[None]]]:
         """Start it. Raises UnavailableError, InvalidArgument, and PreconditionFailed without the package mcp."""
         require_mcp()
         connection = Connection(self.address)
         try:
             described = await connection.described()
-            return self._tools(connection, described), connection.close
+            self._check(described)
+            tools = self._tools(connection, described)
         except BaseException:
             await connection.close()
             raise
+        following = asyncio.ensure_future(self._follow(connection, described, changed))
 
-    def _tools(self, connection: Connection, described: list[Described]) -> list[Tool]:
+        async def close() -> None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await connection.close()
+
+        return tools, close
+
+    async def _follow(self, connection: Connection, described: list[Described], changed: OnTools) -> None:
+        """Offer what the server has, when it says that it has other tools. What cannot be offered changes nothing."""
+        while True:
+            await connection.changed.wait()
+            # A server that says it without end costs a look at a time.
+            await asyncio.sleep(_BETWEEN_LOOKS)
+            connection.changed.clear()
+            try:
+                found = await connection.described()
+                if found != described:
+                    changed(self._tools(connection, found))
+                    described = found
+            except (UnavailableError, InvalidArgument) as error:
+                _log.warning("changed tools of %s are not offered: %s", self.address, error.message)
+
+    def _check(self, described: list[Described]) -> None:
+        """Raises InvalidArgument where a tool that is to be offered is missing. Later it may come and go."""
         if missing := sorted((self.only or set()) - {each.name for each in described}):
             raise InvalidArgument(f"cannot offer {', '.join(missing)}: {self.address} has no such tool")
+
+    def _tools(self, connection: Connection, described: list[Described]) -> list[Tool]:
+        """Raises InvalidArgument."""
         chosen = [each for each in described if self.only is None or each.name in self.only]
         if len(chosen) > MAX_TOOLS:
             raise InvalidArgument(f"cannot offer {len(chosen)} tools of {self.address}: the most is {MAX_TOOLS}")
@@ -103,10 +137,11 @@ def mcp_server(
     prefix   stands before the name of each tool in the sandbox.
     options  as of `tool`, for each tool of the server: `limits=ToolLimits(calls_per_session=10)`.
 
-    The server is started when the tools are served, and ends with that. One that dies is started again at the next
-    call; a call that it had ends as ToolUnavailable(may_have_run=True). Names that Python cannot write are changed:
-    `search-orders` is `search_orders`. Raises InvalidArgument for arguments that do not go together; serving raises
-    UnavailableError for a server that does not start, and PreconditionFailed without the extra `sandfleet[mcp]`.
+    The server is started when the tools are served, and ends with that. When it says that it has other tools
+    (`notifications/tools/list_changed`), they are offered in the place of those before. One that dies is started again
+    at the next call; a call that it had ends as ToolUnavailable(may_have_run=True). Names that Python cannot write are
+    changed: `search-orders` is `search_orders`. Raises InvalidArgument for arguments that do not go together; serving
+    raises UnavailableError for a server that does not start, and PreconditionFailed without the extra `sandfleet[mcp]`.
     """
     is_url = command.startswith(("http://", "https://"))
     if is_url and (args or env is not None or cwd is not None):

@@ -34,7 +34,7 @@ METHODS = {
     "InterpreterService/DeleteContext": Gate.COUNTED,
     "InterpreterService/Complete": Gate.REFUSED,
     "InterpreterService/Inspect": Gate.REFUSED,
-    # A reviewer of RestoreState sees the name of a state: another state of this name asks again.
+    # A reviewer of RestoreState sees the hash of a state and what it has: another state of this name asks again.
     "InterpreterService/SaveState": Gate.COUNTED,
     "InterpreterService/RestoreState": Gate.CALL,
     "InterpreterService/ListStates": Gate.FREE,

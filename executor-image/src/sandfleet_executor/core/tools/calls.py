@@ -124,6 +124,11 @@ class Calls:
         found.hosts.add(self._host)
         return Sent(found.call, again)
 
+    def caller_of(self, stream: int, call_id: str) -> Caller | None:
+        """Who waits for the answer to a call that the stream's host was sent; None: no caller does."""
+        found = self._open.get(call_id) if stream == self._stream else None
+        return found.call.caller if found is not None and self._host in found.hosts else None
+
     def answer(self, stream: int, call_id: str, answer: Answer) -> Answered | None:
         """The host has answered. None where no caller waits for it."""
         if stream != self._stream:

@@ -128,7 +128,7 @@ class Command:
         with namespace.busy():
             # What ends a terminal's programs; a shell there does not mind the other.
             kindly = signal.SIGHUP if request.terminal else signal.SIGTERM
-            await end_or_stop(execution, self._end, request.timeout, lambda: self.signal(kindly))
+            await end_or_stop(self._meter, self._end, request.timeout, lambda: self.signal(kindly))
             if self._end.done():
                 namespace.children.give_back(self._child, self._meter.written_bytes)
             else:

@@ -391,7 +391,7 @@ async def run_in(
     meter.trace.enter(spans.RUN)
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)
-        await end_or_stop(meter.execution, cell.end, request.timeout, interpreter.interrupt)
+        await end_or_stop(meter, cell.end, request.timeout, interpreter.interrupt)
         if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
             if not isinstance(cell.end.result(), Done):
                 meter.trace.enter(spans.ROLL_BACK)

@@ -38,6 +38,10 @@ class StateDamagedError(StateError):
     """The saved state cannot be read."""
 
 
+class StateReplacedError(StateError):
+    """It is another state than was approved."""
+
+
 class TooManyStatesError(StateError):
     """Their number or their size is at its limit."""
 

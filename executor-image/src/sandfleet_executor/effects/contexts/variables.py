@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 from sandfleet_executor.core.contexts.autosave import AGAIN_SECONDS, GIVE_WAY_SECONDS, Pace
 from sandfleet_executor.core.contexts.states import DEFAULT_SECONDS, Bounds, Manifest
 from sandfleet_executor.effects.contexts.interpreter import Interpreter
+from sandfleet_executor.effects.contexts.reviewed_states import check_approved
 from sandfleet_executor.effects.contexts.state_store import (
     AUTOMATIC,
+    NAMED,
     SUSPENDED,
     BrokenOffError,
     Draft,
@@ -114,6 +117,13 @@ class Variables:
     async def restore(self, interpreter: Interpreter, kind: str, name: str, seconds: float) -> Restored:
         """Restores into an interpreter; the caller holds its turn. Raises StateError."""
         manifest, fd = await asyncio.to_thread(self._place.store.read, kind, name)
+        try:
+            # What has this descriptor stays as it is: another state of the name is another file.
+            if kind == NAMED:
+                await asyncio.to_thread(check_approved, fd, name)
+        except BaseException:
+            os.close(fd)
+            raise
         restoring = Restoring.open(interpreter.tell, manifest, fd)
         run = asyncio.create_task(restoring.run())
         try:

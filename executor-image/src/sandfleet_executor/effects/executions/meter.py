@@ -22,6 +22,8 @@ from sandfleet_executor.effects.namespace.namespace import Namespace
 
 # How long code may take to react to the interrupt at its deadline before it is killed, in seconds.
 DEADLINE_GRACE = 1.0
+# Between two looks at the deadline of an execution that waits for a person, at least, in seconds.
+DEADLINE_LOOKS = 0.05
 
 
 @dataclass
@@ -83,6 +85,9 @@ class ToolKeys(Protocol):
     def brokered(self) -> bool: ...
     def environment(self, caller: Caller) -> Mapping[str, str]: ...
     def end(self, caller: Caller) -> None: ...
+    def waited(self, caller: Caller) -> float:
+        """Seconds that the caller's calls have waited for a person, which its deadline does not count."""
+        ...
 
 
 class NoTools:
@@ -95,6 +100,9 @@ class NoTools:
 
     def end(self, caller: Caller) -> None:
         """It had none."""
+
+    def waited(self, caller: Caller) -> float:  # noqa: ARG002 - of any caller
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,10 @@ class ExecutionMeter:
     def environment(self) -> dict[str, str]:
         """The variables by which the code continues the trace, and calls tools."""
         return {**self.trace.environment(), **self.session.tools.environment(self._caller)}
+
+    def waited(self) -> float:
+        """Seconds that it has waited for a person who decides about calls of tools; they do not count either."""
+        return self.session.tools.waited(self._caller)
 
     def restart_clock(self) -> None:
         """After waiting, which does not count."""
@@ -200,14 +212,32 @@ class ExecutionMeter:
         self.execution.emit(end)
 
 
+class _Deadline:
+    """Stops an execution at its deadline: `timeout` seconds from now, without those that `waited` gives."""
+
+    def __init__(self, execution: Execution, timeout: float, waited: Callable[[], float]) -> None:
+        self._execution, self._waited = execution, waited
+        self._loop = asyncio.get_running_loop()
+        self._at = self._loop.time() + timeout
+        self._timer = self._loop.call_later(timeout, self._look)
+
+    def _look(self) -> None:
+        left = self._at + self._waited() - self._loop.time()
+        if left <= 0:
+            self._execution.stop(Cause.DEADLINE, DEADLINE_GRACE)
+        else:
+            self._timer = self._loop.call_later(max(left, DEADLINE_LOOKS), self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+
 async def end_or_stop(
-    execution: Execution, end: "asyncio.Future[Any]", timeout: float, ask: Callable[[], None]
+    meter: ExecutionMeter, end: "asyncio.Future[Any]", timeout: float, ask: Callable[[], None]
 ) -> None:
     """Waits for `end`. At the deadline (seconds, or infinite), or when the execution is stopped, asks and waits."""
-    loop = asyncio.get_running_loop()
-    timer = None
-    if timeout < math.inf:
-        timer = loop.call_later(timeout, execution.stop, Cause.DEADLINE, DEADLINE_GRACE)
+    execution = meter.execution
+    timer = _Deadline(execution, timeout, meter.waited) if timeout < math.inf else None
     try:
         await asyncio.wait((end, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
         grace = 0.0 if end.done() else execution.stopped.result()

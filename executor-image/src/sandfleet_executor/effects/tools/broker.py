@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from sandfleet_executor.core.journal import bodies
 from sandfleet_executor.core.tools.calls import Answered, Calls, Message
 from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, Kind, Tool, Value
+from sandfleet_executor.core.tools.waits import Waits
 from sandfleet_executor.effects.tools.lines import MAX_UNREAD, Lines
 
 # Name of the socket and key of the caller, for worker/tools/line.py: "NAME:KEY".
@@ -55,6 +56,8 @@ class ToolBroker:
         self.brokered, self._put = brokered, put
         self._clock = clock
         self._calls = Calls()
+        # For a person who decides: the deadline of an execution does not count it.
+        self._waits = Waits()
         # Key → who calls with it. A key is as good as the sandbox's own memory: its code may share it.
         self._callers: dict[str, Caller] = {}
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
@@ -92,7 +95,12 @@ class ToolBroker:
             del self._callers[key]
         if self.brokered:
             self._answered(self._calls.end(caller))
+            self._waits.forget(caller)
             self._tell()
+
+    def waited(self, caller: Caller) -> float:
+        """Seconds that the caller's calls have waited for a person, so far."""
+        return self._waits.of(caller, self._clock())
 
     def tools(self) -> Mapping[str, Tool]:
         """Those that can be called now."""
@@ -123,6 +131,7 @@ class ToolBroker:
         try:
             return await waiting
         finally:
+            self._waits.end(call.id, self._clock())
             # Where the answer has come, this does nothing.
             del self._waiting[call.id]
             self._calls.withdraw(call.id)
@@ -146,6 +155,14 @@ class ToolBroker:
         """It has ended. `broken`: not as its host wanted."""
         self._answered(self._calls.disconnect(stream.number, self._clock(), broken=broken))
         self._set_timer()
+
+    def review(self, stream: HostStream, call_id: str, *, over: bool) -> None:
+        """A person decides about a call, or has decided."""
+        caller = self._calls.caller_of(stream.number, call_id)
+        if over:
+            self._waits.end(call_id, self._clock())
+        elif caller is not None:
+            self._waits.begin(call_id, caller, self._clock())
 
     async def answer(self, stream: HostStream, call_id: str, answer: Answer) -> None:
         """The host's answer to a call. Waits while the session's code reads too little of earlier ones."""

@@ -108,6 +108,8 @@ RULES: Mapping[str, Rule | None] = {
     "Explain": None,
     "ListReviews": None,
     "WatchReviews": None,
+    # The reviewer decides, by AnswerReview.
+    "ReviewCall": None,
 }
 
 

@@ -10,7 +10,7 @@ from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
-from sandfleet_operator.api.values import Claim, Isolation, Sandbox, State, Template
+from sandfleet_operator.api.values import Claim, Isolation, Mark, Sandbox, State, Template
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
@@ -221,7 +221,23 @@ class LocalFleetApi:
         check_id(request.sandbox_id, "sandbox id", doing="mark the session")
         # NOT_FOUND where it has ended.
         self._suspender.session(request.sandbox_id)
-        return convert.received_message(self._received.note(request.sandbox_id, convert.marks(request)))
+        found = self._received.note(request.sandbox_id, convert.marks(request))
+        self._reviews.received(request.sandbox_id, found)
+        return convert.received_message(found)
+
+    async def review_call(
+        self,
+        caller: Caller,  # noqa: ARG002 - there is one caller
+        request: fleet_pb2.ReviewCallRequest,
+    ) -> fleet_pb2.ReviewCallResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="review the call")
+        # NOT_FOUND where it has ended.
+        self._suspender.session(request.sandbox_id)
+
+        async def received() -> frozenset[Mark]:
+            return self._received.note(request.sandbox_id, frozenset())
+
+        return await self._reviews.review_call(request, received)
 
     async def countersign_journal(
         self,

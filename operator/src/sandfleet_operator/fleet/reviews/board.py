@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,8 +14,11 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import Mark
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.reviews import ReviewClient, Way
+from sandfleet_operator.fleet.reviews import tool_calls
+from sandfleet_operator.fleet.reviews.tool_calls import ToolCalls
 from sandfleet_operator.fleet.reviews.webhook import Message, pending_message
 from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
@@ -33,7 +38,7 @@ PAUSE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed:
-    """A reviewed sandbox with an executor. `holder` has claimed it; empty: it was made as an object."""
+    """A sandbox with an executor, reviewed or with tools. `holder` has claimed it; empty: it was made as an object."""
 
     sandbox_id: str
     holder: str
@@ -44,7 +49,7 @@ class Reviewed:
 
 
 class ReviewedSandboxes(Protocol):
-    """The reviewed sandboxes of a fleet, by the ids that callers have."""
+    """The sandboxes of a fleet, by the ids that callers have."""
 
     def find(self, sandbox_id: str) -> Reviewed | None:
         """None: it has ended, or there is none. Raises FleetError while it has no executor."""
@@ -53,11 +58,12 @@ class ReviewedSandboxes(Protocol):
 
 @dataclass
 class _Session:
-    """A reviewed sandbox, as long as it lives."""
+    """A sandbox of which something may wait, as long as it lives."""
 
     # None until its executor has said whether anything ran before the fleet looked.
     record: SessionRecord | None = None
-    pending: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
+    at_executor: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
+    calls: ToolCalls = field(default_factory=ToolCalls)
     # Of what waits and needs several approvals.
     votes: dict[str, Votes] = field(default_factory=dict)
     # What people were told of.
@@ -66,12 +72,17 @@ class _Session:
     task: asyncio.Task[None] | None = None
     over: bool = False
 
+    @property
+    def pending(self) -> Mapping[str, review_pb2.PendingReview]:
+        """What waits at the executor, and calls of tools, which no executor can put in their place."""
+        return {**self.at_executor, **self.calls.pending}
+
     def tell(self, pending: Iterable[review_pb2.PendingReview]) -> None:
-        self.pending = {one.review_id: one for one in pending}
-        self.votes = {name: votes for name, votes in self.votes.items() if name in self.pending}
+        self.at_executor = {one.review_id: one for one in pending}
         self.wake()
 
     def wake(self) -> None:
+        self.votes = {name: votes for name, votes in self.votes.items() if name in self.pending}
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -130,7 +141,7 @@ class ReviewBoard:
 
     async def watch(self, sandbox_id: str) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
         """Raises FleetError where there is no such sandbox."""
-        session = self._session(sandbox_id)
+        session = self._followed(sandbox_id)
         while not session.over:
             changed = session.changed
             yield fleet_pb2.WatchReviewsResponse(reviews=self._messages(sandbox_id))
@@ -150,6 +161,8 @@ class ReviewBoard:
             raise ReviewReason.REVIEW_CHANGED.error("cannot answer the review: the answer is about another request")
         verb, edit, reason = _answer_of(request)
         reviewer = caller.username
+        if verb == "edit" and review.kind == tool_calls.KIND:
+            raise ReviewReason.REVIEW_NOT_EDITABLE.error("cannot answer the review: a call cannot be edited")
         if verb != "deny" and reviewed.approvals > 1:
             vote = Vote(reviewer, request.state, edit, request.seen_edit)
             votes = session.votes.get(review.review_id, Votes(review.state)).cast(vote, review.state)
@@ -158,14 +171,48 @@ class ReviewBoard:
                 session.wake()
                 return fleet_pb2.AnswerReviewResponse(missing=missing)
             verb, edit, reviewer = "edit" if votes.edit else "approve", votes.edit, _named(votes.voters)
-        seen = review_pb2.PendingReview()
-        seen.CopyFrom(review)
-        # What the reviewer has looked at: the executor compares it with what is so now.
-        seen.state = request.state
-        await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
+        if review.review_id in session.calls.pending:
+            approved = verb == "approve"
+            session.calls.answer(review.review_id, request.state, approved=approved, reviewer=reviewer, reason=reason)
+            session.wake()
+        else:
+            seen = review_pb2.PendingReview()
+            seen.CopyFrom(review)
+            # What the reviewer has looked at: the executor compares it with what is so now.
+            seen.state = request.state
+            await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
         if verb != "deny":
             session.known(review).approved(_request(review), edit or None)
         return fleet_pb2.AnswerReviewResponse()
+
+    # What hosts of tools ask.
+
+    def received(self, sandbox_id: str, marks: frozenset[Mark]) -> None:
+        """A session has received so much: what waits of its calls is shown with it."""
+        if (session := self._sessions.get(sandbox_id)) is not None:
+            session.calls.received(marks)
+            session.wake()
+
+    async def review_call(
+        self, request: fleet_pb2.ReviewCallRequest, received: Callable[[], Awaitable[frozenset[Mark]]]
+    ) -> fleet_pb2.ReviewCallResponse:
+        """Waits for a reviewer of a call of a tool. `received` tells what the session has. Raises FleetError."""
+        # From here on it hears of marks, also of those that come while it asks for them.
+        session = self._followed(request.sandbox_id)
+        session.calls.received(await received())
+        reviewed = self._sandboxes.find(request.sandbox_id)
+        if session.over or reviewed is None:
+            raise _no_sandbox(request.sandbox_id)
+        review_id = secrets.token_hex(8)
+        answered = session.calls.ask(review_id, request, time.time())
+        try:
+            session.wake()
+            message = session.calls.pending[review_id]
+            self._tell(pending_message(reviewed.sandbox_id, reviewed.holder, reviewed.approvals, message))
+            return await answered
+        finally:
+            session.calls.withdraw(review_id)
+            session.wake()
 
     # What executors say.
 
@@ -180,8 +227,12 @@ class ReviewBoard:
                         self._wait_for_people(reviewed, session, await self._ruled(reviewed, session, pending))
                 session.tell(())
                 await asyncio.sleep(PAUSE)
+        except asyncio.CancelledError:
+            session.calls.end(ClaimReason.NOT_SERVING.error("cannot review the call: this fleet serves no more"))
+            raise
         finally:
             session.over = True
+            session.calls.end(_no_sandbox(sandbox_id))
             session.tell(())
             self._sessions.pop(sandbox_id, None)
 
@@ -202,10 +253,12 @@ class ReviewBoard:
     def _wait_for_people(
         self, reviewed: Reviewed, session: _Session, pending: Sequence[review_pb2.PendingReview]
     ) -> None:
+        # Calls of tools are told of when they are asked about, and come from no executor.
+        pending = [one for one in pending if one.kind != tool_calls.KIND]
         # Each once, also where the connection to its executor breaks in between.
         fresh = [one for one in pending if one.review_id not in session.told]
         session.tell(pending)
-        session.told = (session.told & session.pending.keys()) | {one.review_id for one in fresh}
+        session.told = (session.told & session.at_executor.keys()) | {one.review_id for one in fresh}
         for one in fresh:
             self._tell(pending_message(reviewed.sandbox_id, reviewed.holder, reviewed.approvals, one))
 
@@ -217,6 +270,12 @@ class ReviewBoard:
             return False
         self._audit(_by_rule(reviewed.sandbox_id, review, rule))
         return True
+
+    def _followed(self, sandbox_id: str) -> _Session:
+        """Raises FleetError where there is no such sandbox."""
+        if sandbox_id not in self._sessions and self._sandboxes.find(sandbox_id) is not None:
+            self.follow(sandbox_id)
+        return self._session(sandbox_id)
 
     def _session(self, sandbox_id: str) -> _Session:
         found = self._sessions.get(sandbox_id)
@@ -294,7 +353,7 @@ def _by_rule(sandbox_id: str, review: review_pb2.PendingReview, rule: Rule) -> R
 
 
 def _no_sandbox(sandbox_id: str) -> FleetError:
-    why = f"there is no reviewed sandbox {sandbox_id[:80]!r}"
+    why = f"there is no sandbox {sandbox_id[:80]!r}"
     return ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot review: {why}", sandbox_id[:80])
 
 

@@ -37,3 +37,15 @@ class ReviewReason(CallReason):
         "The answer to a review is missing, or its reason or its edit is too long.",
         "Approve, edit or deny; a reason has at most 2,000 characters, an edit 2 MiB of text.",
     )
+    INVALID_CALL = (
+        "InvalidCall",
+        Code.INVALID_ARGUMENT,
+        "The call of a tool cannot be shown to a reviewer: it is too long, or no text.",
+        "Give the tool smaller arguments, or let the policy decide without a person.",
+    )
+    TOO_MANY_REVIEWS = (
+        "TooManyReviews",
+        Code.RESOURCE_EXHAUSTED,
+        "Too many calls of tools wait for reviewers of the session.",
+        "Answer those that wait first.",
+    )

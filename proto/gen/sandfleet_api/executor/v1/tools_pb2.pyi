@@ -126,15 +126,25 @@ class ServeEnd(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ToolReview(_message.Message):
+    __slots__ = ("call_id", "over")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    over: bool
+    def __init__(self, call_id: _Optional[str] = ..., over: _Optional[bool] = ...) -> None: ...
+
 class ServeRequest(_message.Message):
-    __slots__ = ("offer", "answer", "end")
+    __slots__ = ("offer", "answer", "end", "review")
     OFFER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    REVIEW_FIELD_NUMBER: _ClassVar[int]
     offer: ToolOffer
     answer: ToolAnswer
     end: ServeEnd
-    def __init__(self, offer: _Optional[_Union[ToolOffer, _Mapping]] = ..., answer: _Optional[_Union[ToolAnswer, _Mapping]] = ..., end: _Optional[_Union[ServeEnd, _Mapping]] = ...) -> None: ...
+    review: ToolReview
+    def __init__(self, offer: _Optional[_Union[ToolOffer, _Mapping]] = ..., answer: _Optional[_Union[ToolAnswer, _Mapping]] = ..., end: _Optional[_Union[ServeEnd, _Mapping]] = ..., review: _Optional[_Union[ToolReview, _Mapping]] = ...) -> None: ...
 
 class ServeResponse(_message.Message):
     __slots__ = ("ready", "call", "cancel", "acknowledged")

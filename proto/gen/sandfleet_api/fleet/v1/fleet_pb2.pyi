@@ -671,3 +671,31 @@ class NoteReceivedResponse(_message.Message):
     MARKS_FIELD_NUMBER: _ClassVar[int]
     marks: _containers.RepeatedScalarFieldContainer[Mark]
     def __init__(self, marks: _Optional[_Iterable[_Union[Mark, str]]] = ...) -> None: ...
+
+class ReviewCallRequest(_message.Message):
+    __slots__ = ("sandbox_id", "tool", "arguments", "execution_id", "context_id", "service", "why")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    tool: str
+    arguments: bytes
+    execution_id: str
+    context_id: str
+    service: str
+    why: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., service: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ReviewCallResponse(_message.Message):
+    __slots__ = ("approved", "reviewer", "reason")
+    APPROVED_FIELD_NUMBER: _ClassVar[int]
+    REVIEWER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    approved: bool
+    reviewer: str
+    reason: str
+    def __init__(self, approved: _Optional[bool] = ..., reviewer: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -127,6 +127,11 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalResponse.FromString,
                 _registered_method=True)
+        self.ReviewCall = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/ReviewCall',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ReviewCallRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ReviewCallResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
@@ -325,6 +330,20 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReviewCall(self, request, context):
+        """Asks the reviewers of a session about a call of a tool, for the host that is to run it. Answers when they have: it may take as
+        long as the session lives. The call waits among the session's reviews, with the kind `tool`, until the caller goes away. What the
+        session has received is part of what a reviewer looks at: where it rises meanwhile, earlier looks count no more. The caller needs
+        the right to run code in the sandbox: `create` on codesandboxes/connect.
+        NOT_FOUND           no such sandbox, or it has ended. Not to be retried.
+        INVALID_ARGUMENT    a name is too long, or the arguments have more than 512 KiB or are no text. Not to be retried.
+        RESOURCE_EXHAUSTED  64 calls of the session wait, or 8 MiB of them (reason TooManyReviews). To be retried after a pause.
+        UNAVAILABLE         another fleet leads now. To be retried: the call is listed again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -412,6 +431,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.CountersignJournal,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalResponse.SerializeToString,
+            ),
+            'ReviewCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReviewCall,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ReviewCallRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ReviewCallResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -881,6 +905,33 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/CountersignJournal',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.CountersignJournalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReviewCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/ReviewCall',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ReviewCallRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ReviewCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -157,6 +157,16 @@ class FleetServiceStub:
                            says so.
       UNAVAILABLE          its executor does not answer. To be retried.
     """
+    ReviewCall: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ReviewCallRequest, _fleet_pb2.ReviewCallResponse]
+    """Asks the reviewers of a session about a call of a tool, for the host that is to run it. Answers when they have: it may take as
+    long as the session lives. The call waits among the session's reviews, with the kind `tool`, until the caller goes away. What the
+    session has received is part of what a reviewer looks at: where it rises meanwhile, earlier looks count no more. The caller needs
+    the right to run code in the sandbox: `create` on codesandboxes/connect.
+      NOT_FOUND           no such sandbox, or it has ended. Not to be retried.
+      INVALID_ARGUMENT    a name is too long, or the arguments have more than 512 KiB or are no text. Not to be retried.
+      RESOURCE_EXHAUSTED  64 calls of the session wait, or 8 MiB of them (reason TooManyReviews). To be retried after a pause.
+      UNAVAILABLE         another fleet leads now. To be retried: the call is listed again.
+    """
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
@@ -286,6 +296,16 @@ class FleetServiceAsyncStub(FleetServiceStub):
                            no claim (NotClaimed). Not to be retried. Or it is suspended or being replaced. To be retried if the detail
                            says so.
       UNAVAILABLE          its executor does not answer. To be retried.
+    """
+    ReviewCall: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ReviewCallRequest, _fleet_pb2.ReviewCallResponse]  # type: ignore[assignment]
+    """Asks the reviewers of a session about a call of a tool, for the host that is to run it. Answers when they have: it may take as
+    long as the session lives. The call waits among the session's reviews, with the kind `tool`, until the caller goes away. What the
+    session has received is part of what a reviewer looks at: where it rises meanwhile, earlier looks count no more. The caller needs
+    the right to run code in the sandbox: `create` on codesandboxes/connect.
+      NOT_FOUND           no such sandbox, or it has ended. Not to be retried.
+      INVALID_ARGUMENT    a name is too long, or the arguments have more than 512 KiB or are no text. Not to be retried.
+      RESOURCE_EXHAUSTED  64 calls of the session wait, or 8 MiB of them (reason TooManyReviews). To be retried after a pause.
+      UNAVAILABLE         another fleet leads now. To be retried: the call is listed again.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -515,6 +535,22 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
                                no claim (NotClaimed). Not to be retried. Or it is suspended or being replaced. To be retried if the detail
                                says so.
           UNAVAILABLE          its executor does not answer. To be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ReviewCall(
+        self,
+        request: _fleet_pb2.ReviewCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ReviewCallResponse, _abc.Awaitable[_fleet_pb2.ReviewCallResponse]]:
+        """Asks the reviewers of a session about a call of a tool, for the host that is to run it. Answers when they have: it may take as
+        long as the session lives. The call waits among the session's reviews, with the kind `tool`, until the caller goes away. What the
+        session has received is part of what a reviewer looks at: where it rises meanwhile, earlier looks count no more. The caller needs
+        the right to run code in the sandbox: `create` on codesandboxes/connect.
+          NOT_FOUND           no such sandbox, or it has ended. Not to be retried.
+          INVALID_ARGUMENT    a name is too long, or the arguments have more than 512 KiB or are no text. Not to be retried.
+          RESOURCE_EXHAUSTED  64 calls of the session wait, or 8 MiB of them (reason TooManyReviews). To be retried after a pause.
+          UNAVAILABLE         another fleet leads now. To be retried: the call is listed again.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

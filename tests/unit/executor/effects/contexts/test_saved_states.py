@@ -1,5 +1,7 @@
 """Saved states: what is decided about them, their file, and the pickles that share a memo."""
 
+import asyncio
+import contextvars
 import errno
 import os
 from dataclasses import replace
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from sandfleet_executor.core.contexts import states
 from sandfleet_executor.core.contexts.states import BadState, Item, Listing, Manifest
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.effects.contexts import state_store
+from sandfleet_executor.effects.contexts import reviewed_states, state_store
 from sandfleet_executor.effects.contexts.state_store import (
     AUTOMATIC,
     NAMED,
@@ -18,6 +20,7 @@ from sandfleet_executor.effects.contexts.state_store import (
     NoStateDirError,
     StateDamagedError,
     StateMissingError,
+    StateReplacedError,
     StateStore,
 )
 from sandfleet_executor.worker.base import packets
@@ -185,3 +188,36 @@ def test_without_a_folder_there_are_no_states():
     store.delete(NAMED, "s")
     with pytest.raises(NoStateDirError):
         store.begin(NAMED, "s", 1)
+
+
+def test_a_state_that_took_the_place_of_the_approved_one_is_not_restored(tmp_path):
+    store = StateStore(tmp_path)
+
+    def save(data):
+        draft = store.begin(NAMED, "kept", 100)
+        draft.write(data)
+        draft.commit(replace(MANIFEST, size=len(data)))
+
+    def reads():
+        """Whether the state of the name passes, as a restore of a named state checks it."""
+        _, fd = store.read(NAMED, "kept")
+        try:
+            reviewed_states.check_approved(fd, "kept")
+            return os.read(fd, 3)
+        finally:
+            os.close(fd)
+
+    def approved():
+        save(b"one")
+        shown = asyncio.run(reviewed_states.StoredStates(store).shown("kept"))
+        assert shown.sha256 in shown.content.decode()
+        reviewed_states.APPROVED.set(shown.sha256)
+        assert reads() == b"one"
+        save(b"two")
+        with pytest.raises(StateReplacedError):
+            reads()
+        # Control: where no reviewer is needed, the newest one is restored.
+        reviewed_states.APPROVED.set(None)
+        assert reads() == b"two"
+
+    contextvars.copy_context().run(approved)

@@ -19,6 +19,7 @@ from sandfleet_operator.cluster.reviews import Caller, Reviews
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.plan.scheduler.recent import Recent
 
 # The subresource that roles name for access to a sandbox.
@@ -81,6 +82,7 @@ class ReceivedCalls:
     _reviews: Reviews
     _kubernetes: KubernetesFleet
     _received: Received
+    _board: ReviewBoard
 
     def check_serving(self, doing: str) -> None:
         """Raises FleetError where another fleet leads."""
@@ -89,13 +91,24 @@ class ReceivedCalls:
     async def note_received(
         self, caller: Caller, request: fleet_pb2.NoteReceivedRequest
     ) -> fleet_pb2.NoteReceivedResponse:
-        namespace, name = feed.parse_id(request.sandbox_id, doing="mark the session")
-        await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
-        self.check_serving("mark the session")
-        session = self._kubernetes.session_of(request.sandbox_id)
-        bound = session is not None and session.bound
-        if not bound and self._kubernetes.object_of(request.sandbox_id) is None:
-            why = f"cannot mark the session: there is no sandbox {request.sandbox_id}"
-            raise ClaimReason.SANDBOX_NOT_FOUND.error(why, request.sandbox_id)
-        found = await self._received.note(request.sandbox_id, session if bound else None, convert.marks(request))
+        await self._check(caller, request.sandbox_id, "mark the session")
+        found = await self._marked(request.sandbox_id, convert.marks(request))
+        self._board.received(request.sandbox_id, found)
         return convert.received_message(found)
+
+    async def review_call(self, caller: Caller, request: fleet_pb2.ReviewCallRequest) -> fleet_pb2.ReviewCallResponse:
+        await self._check(caller, request.sandbox_id, "review the call")
+        return await self._board.review_call(request, lambda: self._marked(request.sandbox_id, frozenset()))
+
+    async def _check(self, caller: Caller, sandbox_id: str, doing: str) -> None:
+        namespace, name = feed.parse_id(sandbox_id, doing=doing)
+        await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        self.check_serving(doing)
+
+    async def _marked(self, sandbox_id: str, marks: frozenset[Mark]) -> frozenset[Mark]:
+        session = self._kubernetes.session_of(sandbox_id)
+        bound = session is not None and session.bound
+        if not bound and self._kubernetes.object_of(sandbox_id) is None:
+            why = f"cannot mark the session: there is no sandbox {sandbox_id}"
+            raise ClaimReason.SANDBOX_NOT_FOUND.error(why, sandbox_id)
+        return await self._received.note(sandbox_id, session if bound else None, marks)

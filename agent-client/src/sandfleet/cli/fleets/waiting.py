@@ -1,0 +1,130 @@
+"""What waits for reviewers, in all fleets that can be found, and how a request is shown to one."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import keyword
+import tokenize
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sandfleet._fleets import discovery
+from sandfleet.cli import table
+from sandfleet.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from sandfleet._sync.fleet import Fleet
+    from sandfleet.values.reviews import Review
+
+# Kinds whose content is coloured: code, and the arguments of a tool.
+_CODE = {"cell", "tool"}
+_BLUE, _GREEN, _GREY, _RED, _END = "\033[34m", "\033[32m", "\033[90m", "\033[31m", "\033[0m"
+
+
+def fleet_at(address: str) -> Fleet:
+    """Connect to the fleet."""
+    from sandfleet._sync.fleet import Fleet
+
+    return Fleet.connect(address)
+
+
+def everything() -> list[tuple[str, Review]]:
+    """What waits in the fleets that can be found, with their addresses."""
+    found: list[tuple[str, Review]] = []
+    for address in discovery.addresses():
+        try:
+            with fleet_at(address) as fleet:
+                found += [(address, one) for one in fleet.reviews.list()]
+        except UnavailableError:
+            # The fleet of a process that has just ended.
+            continue
+    return found
+
+
+def find(name: str) -> tuple[str, Review] | None:
+    """The review of this id in full, with its fleet's address; "": the oldest. None: it does not wait."""
+    for address, one in everything():
+        if name in {"", one.review_id}:
+            with fleet_at(address) as fleet:
+                return address, fleet.reviews.get(one.sandbox_id, one.review_id)
+    return None
+
+
+def text_of(review: Review, *, colours: bool) -> str:
+    """All that a reviewer looks at."""
+    now, coloured = datetime.now(UTC), colours and review.kind in _CODE
+    said = (
+        ("review", f"{review.review_id}@{review.state}"),
+        ("kind", review.kind),
+        ("name", review.name),
+        ("context", review.context_id),
+        ("asked by", review.holder),
+        ("why", review.intent),
+        ("approvals", _approvals(review)),
+        ("sandbox", f"{review.sandbox_id}, lease ends {table.until(review.lease_expires, now)}"),
+        ("settings", review.settings),
+        ("hints", "; ".join(review.hints)),
+    )
+    # On one line: what an agent says must not look like a line of this command.
+    parts = ["\n".join(f"{name + ':':<10}{on_one_line(text)}" for name, text in said if text)]
+    parts.append(highlighted(review.code) if coloured else visible(review.code))
+    if review.edited is not None:
+        edited = review.edited.decode("utf-8", "backslashreplace")
+        parts.append(f"in its place, as {', '.join(map(on_one_line, review.approved_by))} would have it:")
+        parts.append(highlighted(edited) if coloured else visible(edited))
+    if review.diff:
+        parts.append(_coloured(review.diff) if colours else visible(review.diff))
+    return "\n\n".join(parts)
+
+
+def _approvals(review: Review) -> str:
+    if review.approvals == 1:
+        return ""
+    by = f", by {', '.join(review.approved_by)}" if review.approved_by else ""
+    return f"{len(review.approved_by)} of {review.approvals}{by}"
+
+
+def visible(text: str) -> str:
+    """Show what a terminal would act on, or hide, as its escape: the text comes from an agent."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def on_one_line(text: str) -> str:
+    """The same, with line ends as their escapes too."""
+    return visible(text).replace("\n", r"\n")
+
+
+def highlighted(code: str) -> str:
+    """Colour Python's keywords, built-ins, strings and comments; the text itself stays as `visible` shows it."""
+    text = visible(code)
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return text
+    lines = text.splitlines(keepends=True)
+    for token in reversed(tokens):
+        colour = _colour(token)
+        if colour and token.start[0] == token.end[0]:
+            row, (first, last) = token.start[0] - 1, (token.start[1], token.end[1])
+            line = lines[row]
+            lines[row] = f"{line[:first]}{colour}{line[first:last]}{_END}{line[last:]}"
+    return "".join(lines)
+
+
+def _colour(token: tokenize.TokenInfo) -> str:
+    if token.type == tokenize.STRING:
+        return _GREEN
+    if token.type == tokenize.COMMENT:
+        return _GREY
+    named = token.type == tokenize.NAME
+    return _BLUE if named and (keyword.iskeyword(token.string) or hasattr(builtins, token.string)) else ""
+
+
+def _coloured(diff: str) -> str:
+    colours = {"+": _GREEN, "-": _RED}
+    lines = (visible(line) for line in diff.splitlines())
+    return "\n".join(f"{colours[line[0]]}{line}{_END}" if line[:1] in colours else line for line in lines)
