@@ -1,4 +1,4 @@
-"""Operator and fleet beside a real API server for one team: a namespace, a template, a pool, and a way in for clients."""
+"""Operator and fleet beside a real API server for one team: a namespace, a template, a pool, and a way in."""
 
 from __future__ import annotations
 
