@@ -109,22 +109,27 @@ def _trouble(fleet: subprocess.Popen[str], ended: threading.Event) -> None:
 
 
 def draw(path: Path, runs: Sequence[Ran], rough: Ran) -> None:
-    """Draw the times of cells beside the number of sessions."""
+    """Draw the times of cells, and what a session costs the client, beside the number of sessions."""
     from matplotlib.figure import Figure as Picture
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture = Picture(figsize=(8, 4.5), layout="constrained")
-    axes = picture.subplots()
+    picture = Picture(figsize=(11, 4.2), layout="constrained")
+    times, costs = picture.subplots(1, 2)
+    sizes = [ran.sessions for ran in runs]
     for share, colour in ((0.5, "#0072b2"), (0.99, "#d55e00")):
         name = f"p{share * 100:.0f}"
-        times = [quantile(ran.milliseconds, share) for ran in runs]
-        axes.plot([ran.sessions for ran in runs], times, "o-", color=colour, label=name)
-        axes.plot(
-            [rough.sessions], [quantile(rough.milliseconds, share)], "x", color=colour, label=f"{name}, with failures"
-        )
-    axes.axhline(20, color="gray", linewidth=0.8, linestyle=":")
-    axes.set(
-        xscale="log", yscale="log", xlabel="live sessions", ylabel="ms from the call to the end of a cell of 20 ms"
+        times.plot(sizes, [quantile(ran.milliseconds, share) for ran in runs], "o-", color=colour, label=name)
+        failing = quantile(rough.milliseconds, share)
+        times.plot([rough.sessions], [failing], "x", color=colour, label=f"{name}, with failures")
+    times.axhline(20, color="gray", linewidth=0.8, linestyle=":")
+    times.set(xscale="log", yscale="log", xlabel="live sessions", ylabel="ms of a cell that takes 20 ms")
+    times.legend()
+    cpu, memory = (
+        [1e3 * ran.said["cpu"] / ran.sessions for ran in runs],
+        [ran.said["memory"] / ran.sessions / 1024 for ran in runs],
     )
-    axes.legend()
+    costs.plot(sizes, cpu, "o-", color="#009e73", label="processor time, ms")
+    costs.plot(sizes, memory, "o-", color="#cc79a7", label="memory, KiB")
+    costs.set(xscale="log", yscale="log", xlabel="live sessions", ylabel="of the client, a session")
+    costs.legend()
     picture.savefig(path)

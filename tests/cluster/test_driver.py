@@ -6,7 +6,6 @@ would show. SANDFLEET_DRIVEN says how many tasks and sandboxes there are: "400/5
 
 import json
 import os
-import secrets
 import sqlite3
 import subprocess
 import sys
@@ -15,9 +14,8 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from cluster.access_bed import an_agent, an_object, fleet_bed
 from cluster.harness.layout import REPOSITORY
-from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
+from cluster.team_bed import team_bed
 
 TASKS, SANDBOXES = map(int, os.environ.get("SANDFLEET_DRIVEN", "24/8").split("/"))
 PROCESSES, STEPS = 4, 3
@@ -27,30 +25,18 @@ pytestmark = pytest.mark.alone(on="cluster")
 
 @pytest.fixture(scope="module")
 def bed(images, kinds, tmp_path_factory):
-    """Operator and fleet for one namespace, and a pool that grows to the number of sandboxes."""
-    api = images.api
-    work = f"driven-work-{secrets.token_hex(4)}"
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
-    with fleet_bed(images, tmp_path_factory.mktemp("fleet"), (work,)) as made:
-        made.apply(*an_agent(work))
-        operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
-        api.create(template(work))
-        spec = {"templateRef": {"name": "python"}, "replicas": 2, "maxSize": SANDBOXES}
-        api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec=spec))
+    """A pool that grows to the number of sandboxes."""
+    with team_bed(images, tmp_path_factory.mktemp("bed"), "driven", {"replicas": 2, "maxSize": SANDBOXES}) as made:
         yield made
-        operator.end()
-    api.delete("Namespace", work)
 
 
 @pytest.fixture
 def load(bed, tmp_path):
-    (tmp_path / "ca").write_text(bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"])
-    (tmp_path / "token").write_text(bed.token(bed.namespaces[0], "agent"))
     return {
-        "fleet": f"127.0.0.1:{bed.port}",
-        "namespace": bed.namespaces[0],
-        "ca": str(tmp_path / "ca"),
-        "token": str(tmp_path / "token"),
+        "fleet": bed.address,
+        "namespace": bed.namespace,
+        "ca": str(bed.ca),
+        "token": str(bed.token),
         "pool": "fast",
         "is_real": True,
         "sessions": -(-SANDBOXES // PROCESSES),
@@ -86,11 +72,6 @@ def held(load, pid):
         return {key for (key,) in connection.execute(owned, (pid,))}
 
 
-def claimed(bed):
-    pods = bed.cluster.api.list("Pod", bed.namespaces[0])
-    return [one for one in pods if one["metadata"]["labels"].get("sandfleet.io/state") == "claimed"]
-
-
 @pytest.mark.timeout(3600)
 def test_four_processes_share_a_run_and_one_is_killed(bed, load):
     began, most = time.monotonic(), 0
@@ -99,11 +80,11 @@ def test_four_processes_share_a_run_and_one_is_killed(bed, load):
     try:
         while finished(load) < TASKS // 4 or not (orphans := held(load, victim.pid)):
             assert all(one.poll() is None for one in processes), "a driver has ended before the kill"
-            most = max(most, len(claimed(bed)))
+            most = max(most, len(bed.pods("claimed")))
             time.sleep(0.2)
         victim.kill()
         while any(one.poll() is None for one in processes[1:]):
-            most = max(most, len(claimed(bed)))
+            most = max(most, len(bed.pods("claimed")))
             time.sleep(1.0)
         said = [json.loads(one.communicate()[0]) for one in processes[1:]]
     finally:
@@ -116,7 +97,7 @@ def test_four_processes_share_a_run_and_one_is_killed(bed, load):
     # Each task of the killed process is solved by another one, most in the sandbox in which it was begun.
     assert {results[key]["end"] for key in orphans} == {"answered"}
     attempts = Counter(result["attempts"] for result in results.values())
-    bed.cluster.api.wait("no sandbox to be left", lambda: not claimed(bed), 180)
+    bed.fleet.cluster.api.wait("no sandbox to be left", lambda: not bed.pods("claimed"), 180)
     took = time.monotonic() - began
     print(f"{TASKS} tasks in {took:.0f} s, at most {most} sandboxes at once, {len(orphans)} taken over, {attempts=}")
     print(f"processor time of each driver: {[round(one['cpu'], 1) for one in said]} s")

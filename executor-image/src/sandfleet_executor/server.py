@@ -85,6 +85,8 @@ SERVER_OPTIONS = [
     ("grpc.server.max_pending_requests", PENDING_REQUESTS),
     ("grpc.server.max_pending_requests_hard_limit", PENDING_REQUESTS),
     ("grpc.so_reuseport", 0),
+    # Clients of silent executions ask now and then whether anybody is there.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
 CHECK_SECONDS = 0.25
 # Where nothing runs.

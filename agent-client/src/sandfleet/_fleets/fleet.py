@@ -15,11 +15,11 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
+from sandfleet._fleets.hosts import AnswersHosts
 from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
-from sandfleet._wire.convert import marks as received
 from sandfleet._wire.convert import queues as queue_messages
 from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Resumption, Suspension
-    from sandfleet.values.tools import Decision
 
 _RPC_TIMEOUT = 30.0
 # Variables are saved before the answer.
@@ -45,7 +44,7 @@ _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet(SignsJournals):
+class AsyncFleet(AnswersHosts, SignsJournals):
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(
@@ -298,18 +297,6 @@ class AsyncFleet(SignsJournals):
         answer = await self._call("Renew", request, _RPC_TIMEOUT)
         self._take_signed(sandbox_id, answer.journal_heads)
         return answer.sandbox, answer.access
-
-    async def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
-        """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
-        numbers: Any = received.numbers(marks)
-        request = api.fleet.NoteReceivedRequest(sandbox_id=sandbox_id, marks=numbers)
-        return received.words((await self._call("NoteReceived", request, _RPC_TIMEOUT)).marks)
-
-    async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision:
-        """Wait until reviewers have decided about a call of a tool. Raises SandfleetError."""
-        from sandfleet._fleets.reviews import decision
-
-        return await decision(self._connection, request)
 
     async def open_claim(
         self, request: api.fleet.ClaimRequest, *, rpc_timeout: float, on_queued: OnQueued | None = None

@@ -286,7 +286,7 @@ function serve() {
   }
   process.on("uncaughtException", (error) => write(2, `Uncaught ${util.inspect(error)}\n`));
   process.on("SIGINT", () => {});
-  // An end that nobody has asked for would wait until the other thread lets go.
+  // Node would not end by itself: the other thread holds it.
   const exit = process.exit;
   let isAsked = false;
   process.exit = (code) => {

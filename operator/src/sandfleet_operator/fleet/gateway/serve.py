@@ -39,7 +39,7 @@ SERVER_OPTIONS = (
     # A client that went away without a word, as a laptop that sleeps, is found out.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
 _LOG = logging.getLogger(__name__)

@@ -64,7 +64,7 @@ SERVER_OPTIONS = (
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 40_000),
     # Clients that wait ask now and then whether anybody is there.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
 _LOG = logging.getLogger(__name__)
