@@ -143,6 +143,15 @@ class Story(RuleBasedStateMachine):
         assert self.host.ledger._by_caller == before.ledger._by_caller
         assert self.host.ledger.ran.get(ONCE, 0) == before.ledger.ran.get(ONCE, 0)
 
+    @precondition(lambda self: self.stream and self.stream.host is self.host)
+    @rule()
+    def kill_the_host_while_a_call_runs_and_go_on(self):
+        self.ask(ONCE, 0)
+        self.deliver_all()
+        self.kill_the_host_and_go_on_from_its_file()
+        self.connect()
+        self.deliver_all()
+
     @rule(seconds=st.sampled_from((1.0, PATIENCE)))
     def wait(self, seconds):
         self.now += seconds
@@ -375,6 +384,11 @@ def _only_answers(self, tools, calls=None, used=None, callers=None):
     _BEGIN(self, tools, {name: one for name, one in (calls or {}).items() if one is not None}, used, callers)
 
 
+def _no_callers(self, tools, calls=None, used=None, _callers=None):
+    """Count the calls of each execution anew."""
+    _BEGIN(self, tools, calls, used)
+
+
 def _new(self, call):
     """Take each call for one that no other host had."""
     return _RECEIVE(self, Received(call.id, call.tool, call.arguments, call.execution_id))
@@ -407,6 +421,7 @@ def _always(self, call):
 MUTANTS = (
     Mutant("a host that goes on reads no file", play, ((Ledger, "__init__", _from_no_file),)),
     Mutant("a host that goes on runs what may have run", play, ((Ledger, "__init__", _only_answers),)),
+    Mutant("a host that goes on forgets who called", play, ((Ledger, "__init__", _no_callers),)),
     Mutant("a new stream makes the host forget answers", play, ((Ledger, "resume", _forgets_all),)),
     Mutant("the host keeps no answer until it has arrived", play, ((Ledger, "finish", _unkept),)),
     Mutant("the host believes that each call is new", play, ((Ledger, "receive", _new),)),
