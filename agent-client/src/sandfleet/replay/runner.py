@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 # Records of a session that are replayed.
 MAX_RECORDS = 1_000_000
-_SKIPPED, _MISSING = "skipped", "cannot be replayed"
+_SKIPPED, _BESIDE, _MISSING = "skipped", "not replayed", "cannot be replayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """How one step went.
 
-    word      "same", "same but for", "different", "skipped" or "cannot be replayed".
-    why       why it was skipped or cannot be replayed; "" otherwise.
+    word      "same", "same but for", "different", "skipped", "not replayed" or "cannot be replayed".
+    why       why it was not done again; "" otherwise.
     sameness  of a step that was done again.
     """
 
@@ -91,6 +91,8 @@ class Replayer:
             return await self._packages(step)
         if step.need is Need.NOTHING:
             return Replayed(step, _SKIPPED, step.why)
+        if step.need is Need.BESIDE:
+            return Replayed(step, _BESIDE, step.why)
         if step.need is Need.MISSING:
             return Replayed(step, _MISSING, step.why)
         try:
