@@ -89,7 +89,7 @@ def step_of(record: Record) -> Step:
     if kind == "file":
         return _file(record)
     if kind in _CALLS:
-        return Step(record, Need.DO)
+        return Step(record, Need.DO, envs=digests(body.get("env")))
     if kind in _QUIET:
         return Step(record, Need.NOTHING, _QUIET[kind])
     if kind in _BESIDE:
@@ -116,8 +116,13 @@ def _execution(record: Record) -> Step:
         return Step(record, Need.MISSING, f"its {'code' if code.get('cut') else 'input'} is too large for the record")
     if not isinstance(code.get("text"), str) and not items(body.get("argv")):
         return Step(record, Need.MISSING, "its code is not in the record")
-    envs = {str(name): str(digest) for name, digest in mapping(body.get("env")).items()}
-    return Step(record, Need.DO, envs=envs)
+    return Step(record, Need.DO, envs=digests(body.get("env")))
+
+
+def digests(envs: object) -> dict[str, str]:
+    """Return the names of recorded variables with the digests of their values; "" where the record has only names."""
+    names = {str(name): "" for name in items(envs)}
+    return names | {str(name): str(digest) for name, digest in mapping(envs).items()}
 
 
 def _file(record: Record) -> Step:

@@ -137,7 +137,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 async def _replay(options: argparse.Namespace) -> int:
     from sandfleet import AsyncSandbox
-    from sandfleet.replay.runner import replay
+    from sandfleet.replay.runner import replay, session_envs
 
     found = files.records_of(options.file)
     about = files.exported(options.file)
@@ -145,7 +145,9 @@ async def _replay(options: argparse.Namespace) -> int:
     template = options.template or (about.template if about else "")
     has_tools = any(record.kind == "tool_call" for record in found)
     keeps = options.keep or bool(options.upto)
-    sandbox = await AsyncSandbox.create(template, pool=options.pool, contract="brokered" if has_tools else "")
+    contract = "brokered" if has_tools else ""
+    own = session_envs(found, envs)
+    sandbox = await AsyncSandbox.create(template, pool=options.pool, contract=contract, envs=own)
     try:
 
         def tell(step: Replayed) -> None:

@@ -94,6 +94,8 @@ class Session:
         self.held = self.preempted = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
+        # What the claim asked for, over those of the template.
+        self.given_envs: Mapping[str, str] = {}
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
         self._commands: dict[str, Command] = {}
         now = time.monotonic()
@@ -179,8 +181,9 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
+            # Before the first record, which says of them only digests.
+            self.given_envs, self._envs = claim.envs, self.environment(claim.envs)
             self.journal.open(claim.session_id)
-            self._envs = self.environment(claim.envs)
             if self.mounts.add(claim.mounts) or self.limits != before:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()
