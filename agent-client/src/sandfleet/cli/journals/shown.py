@@ -36,7 +36,7 @@ def verification(found: Verification) -> None:
     if found.pod_uid:
         print(f"session {visible(found.session) or '?'}, pod {visible(found.pod_uid)}")
     print(f"{_many(found.count, 'record')}, {found.first} to {found.head.number}: {word}")
-    keys = "a key that you have named" if found.is_pinned else "a key that came with the signature"
+    keys = "a key that you trust" if found.is_pinned else "a key that came with the signature"
     if found.kept:
         print(f"records up to {found.kept}: proved by a head that the client has kept")
     if found.signed:

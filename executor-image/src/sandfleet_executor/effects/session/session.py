@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import (
@@ -72,6 +73,9 @@ class Claim:
 
 
 class Session:
+    # What the claim asked for, over the variables of the template.
+    given_envs: Mapping[str, str] = MappingProxyType({})
+
     def __init__(
         self,
         config: ExecutorConfig,
@@ -94,8 +98,6 @@ class Session:
         self.held = self.preempted = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
-        # What the claim asked for, over those of the template.
-        self.given_envs: Mapping[str, str] = {}
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
         self._commands: dict[str, Command] = {}
         now = time.monotonic()
