@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import (
@@ -72,6 +73,9 @@ class Claim:
 
 
 class Session:
+    # What the claim asked for, over the variables of the template.
+    given_envs: Mapping[str, str] = MappingProxyType({})
+
     def __init__(
         self,
         config: ExecutorConfig,
@@ -179,8 +183,9 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
+            # Before the first record, which says of them only digests.
+            self.given_envs, self._envs = claim.envs, self.environment(claim.envs)
             self.journal.open(claim.session_id)
-            self._envs = self.environment(claim.envs)
             if self.mounts.add(claim.mounts) or self.limits != before:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()

@@ -16,6 +16,7 @@ from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayIdentityServiceSe
 
 from sandfleet_operator.api.kube import LEASE, KubeError, Ref
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.values import State
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.cluster.kube_api import KubeApi
@@ -34,6 +35,7 @@ from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
+from sandfleet_operator.fleet.kubernetes.sessions.journals import PodMemory
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
@@ -258,8 +260,10 @@ async def listen(
         write,
         wall_clock,
         vouch=lambda said: credentials.authority.sign(said),  # noqa: PLW0108 - by the authority of that moment
+        memory=PodMemory(kubernetes),
         records=records_between(os.environ),
     )
+    witness.watch(lambda: kubernetes.scheduler.inventory.in_state(State.CLAIMED), kubernetes.clock)
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness)
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)

@@ -16,7 +16,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_se
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
-from sandfleet_operator.api.values import Amount, Isolation, Template
+from sandfleet_operator.api.values import Amount, Isolation, State, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.reviews import ReviewClient
@@ -123,6 +123,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         )
         holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
         witness = _witness(executors, signer, audit)
+        witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness)
         fleet.noted = noting(audit.write)
         measured, export = FleetMetrics(fleet), Export.begun("fleet", os.environ)

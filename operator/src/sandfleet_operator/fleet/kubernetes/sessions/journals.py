@@ -1,4 +1,4 @@
-"""The part of the fleet's API that signs heads of journals."""
+"""The part of the fleet's API that signs heads of journals, and where those are kept for the next leader."""
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
@@ -6,6 +6,23 @@ from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.journals.witness import Witness, message
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.plan.claims.patches import journal_patch
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.witness import Signed, remembered, remembrance
+
+
+class PodMemory:
+    """The newest signed head of each session, as an annotation of its pod. Only the control plane writes it."""
+
+    def __init__(self, kubernetes: KubernetesFleet) -> None:
+        self._kubernetes = kubernetes
+
+    def recall(self, sandbox: Sandbox) -> Signed | None:
+        session, pod_uid = self._kubernetes.known_as(sandbox)
+        return remembered(self._kubernetes.annotation_of(sandbox, names.JOURNAL_HEAD), session, pod_uid)
+
+    async def keep(self, sandbox: Sandbox, signed: Signed) -> None:
+        await self._kubernetes.patch_pod(sandbox, journal_patch(signed.pod_uid, remembrance(signed)))
 
 
 class JournalCalls:
