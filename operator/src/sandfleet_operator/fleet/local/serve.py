@@ -43,6 +43,7 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -50,6 +51,8 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 from sandfleet_operator.telemetry.export import Export
 from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
+from sandfleet_operator.telemetry.metrics import exposition, together
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 STARTS_PER_CORE = 2
 # Seconds that calls in progress have to end when the fleet ends.
@@ -71,6 +74,8 @@ class Options:
     state_dir: Path | None = None
     ready_fd: int | None = None
     lifeline_fd: int | None = None
+    # Of 127.0.0.1, for `GET /metrics`; 0: none.
+    metrics_port: int = 0
     pool_size: int = 2
     max_sandboxes: int = 128
     # Seconds that a session may stay suspended.
@@ -107,6 +112,10 @@ def serve_local(options: Options) -> int:
     return 0
 
 
+# A fleet of one machine has no rival.
+ALONE = Standing(ready=True, leads=True)
+
+
 class ServeError(Exception):
     """Its message is "cannot X: why"."""
 
@@ -123,14 +132,20 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         )
         holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
         witness = _witness(executors, signer, audit)
-        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness)
         fleet.noted = noting(audit.write)
-        measured, export = FleetMetrics(fleet), Export.begun("fleet", os.environ)
+        measured, export = FleetMetrics(fleet, lambda: board.waiting_for_people), Export.begun("fleet", os.environ)
+        usage, board.answered = (
+            UsageMeter(executors.usage, measured.sessions.read, fleet.now),
+            measured.reviews.answered,
+        )
+        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
         measured.begin()
         server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
-        exporting = export.run(lambda: [*audit.families(), *measured.families()])
-        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), exporting)
+        families = together(audit.families, measured.families)
+        probes = Probes(lambda: True, lambda: ALONE, lambda: exposition(families()))
+        serving = probes.serve(options.metrics_port, "127.0.0.1")
+        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
         beside = [asyncio.create_task(work) for work in besides]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
@@ -141,6 +156,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         finally:
             board.close()
             witness.close()
+            usage.close()
             for task in beside:
                 task.cancel()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
