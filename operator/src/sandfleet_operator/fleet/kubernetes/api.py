@@ -1,7 +1,7 @@
 """The fleet's API over CodeSandboxes: each call checks what the caller may do before it looks at anything."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -163,6 +163,10 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         message = self._sessions.message(present)
         access = self._sessions.access(caller, present)
         return fleet_pb2.Bound(sandbox=message, access=access, warm=present.warm, egress=message.egress.state)
+
+    def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:
+        pod = self._kubernetes.pod_of(sandbox)
+        return pod.marks if pod else ()
 
     # Sandboxes.
 

@@ -1,7 +1,7 @@
 """The fleet's API on one machine: one template, one pool, one caller and no namespaces."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -115,6 +115,9 @@ class LocalFleetApi:
         return fleet_pb2.Bound(
             sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
         )
+
+    def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:  # noqa: ARG002 - one machine has no pods
+        return ()
 
     async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="suspend")
