@@ -1,8 +1,10 @@
 """Metrics of a real fleet: each moves by the event that it counts, and Prometheus itself reads them."""
 
 import asyncio
+import json
 import shutil
 import socket
+import subprocess
 import tempfile
 import urllib.request
 
@@ -11,6 +13,8 @@ import pytest_asyncio
 from sandfleet import AsyncFleet, AsyncSandbox, tool
 from sandfleet_api.fleet.v1 import fleet_pb2
 from support.fleet.process import PATIENCE, a_fleet
+from support.pages import ROOT
+from support.programs import built
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -102,3 +106,32 @@ async def test_reviews_are_counted_while_they_wait_and_when_they_are_answered(pr
     text = scraped(process)
     assert value(text, 'sandfleet_reviews_waiting{namespace=""}') == 0
     assert value(text, 'sandfleet_review_wait_seconds_count{namespace="",answer="approve"}') == 1
+
+
+async def test_prometheus_itself_reads_the_metrics_and_answers_queries_about_them(process, fleet, tmp_path):
+    asked = tmp_path / "queries"
+    ran = f'sandfleet_executions_total{{{BROKERED},kind="cell",outcome="ok"}}'
+    queries = [
+        f"increase({ran}[2m]) > 0",
+        f"{ran} > 1e6",
+        'histogram_quantile(0.5, sum by (le) (rate(sandfleet_execution_seconds_bucket{kind="cell"}[2m]))) > 0',
+        "sum(sandfleet_claims_total{outcome='bound'}) > 0",
+        "count(sandfleet_pool_sandboxes) > 0",
+    ]
+    asked.write_text("\n".join(queries))
+    scrapes = []
+    for number in range(2):
+        async with AsyncSandbox.create(fleet=fleet, contract="brokered") as sandbox:
+            await sandbox.run_code("1")
+        scrapes.append(tmp_path / f"{number}.prom")
+        scrapes[-1].write_text(scraped(process))
+    rules = ROOT / "charts/sandfleet/files/alerts.yaml"
+    command = [str(built("prometheus")), str(rules), str(asked), "60", *map(str, scrapes)]
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["errors"] == {}
+    # What is asked second is not so: an answer to everything would prove nothing.
+    assert [said["series"][query] for query in queries] == [1, 0, 1, 1, 1]

@@ -1,7 +1,7 @@
 """The fleet's API over CodeSandboxes: each call checks what the caller may do before it looks at anything."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 
@@ -164,18 +164,13 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         access = self._sessions.access(caller, present)
         return fleet_pb2.Bound(sandbox=message, access=access, warm=present.warm, egress=message.egress.state)
 
-    def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:
-        pod = self._kubernetes.pod_of(sandbox)
-        return pod.marks if pod else ()
-
     # Sandboxes.
 
     async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="release")
         await self._reviews.authorize(caller, "delete", namespace, name)
         self.check_serving("release")
-        known = self._sessions.of(request.sandbox_id)
-        heads, _ = await asyncio.gather(self._witness.released(known), self._usage.released(known))
+        heads = await self._read_last(known := self._sessions.of(request.sandbox_id))
         if known is not None and known.state in ASLEEP and request.unless_suspended:
             released = False
         elif known is not None:
@@ -254,8 +249,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
             raise _no_lease(request.sandbox_id)
         self._check_awake(known, request.sandbox_id)
         sandbox = await self._kubernetes.fleet.renew(known.sandbox_id, lease)
-        self._usage.renewed(sandbox)
-        access, heads = self._sessions.access(caller, sandbox), map(head_message, self._witness.renewed(sandbox))
+        access, heads = self._sessions.access(caller, sandbox), map(head_message, self._read_behind(sandbox))
         return fleet_pb2.RenewResponse(sandbox=self._sessions.message(sandbox), access=access, journal_heads=heads)
 
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -51,7 +51,7 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 from sandfleet_operator.telemetry.export import Export
 from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
-from sandfleet_operator.telemetry.metrics import exposition, together
+from sandfleet_operator.telemetry.metrics import Family, exposition, together
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 STARTS_PER_CORE = 2
@@ -133,18 +133,12 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
         witness = _witness(executors, signer, audit)
         fleet.noted = noting(audit.write)
-        measured, export = FleetMetrics(fleet, lambda: board.waiting_for_people), Export.begun("fleet", os.environ)
-        usage, board.answered = (
-            UsageMeter(executors.usage, measured.sessions.read, fleet.now),
-            measured.reviews.answered,
-        )
+        (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        measured.begin()
         server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         families = together(audit.families, measured.families)
-        probes = Probes(lambda: True, lambda: ALONE, lambda: exposition(families()))
-        serving = probes.serve(options.metrics_port, "127.0.0.1")
+        serving = _serve_metrics(options.metrics_port, families)
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
         beside = [asyncio.create_task(work) for work in besides]
         try:
@@ -165,6 +159,20 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
                 await working
             audit.close()
             await asyncio.to_thread(export.close)
+
+
+def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> tuple[FleetMetrics, UsageMeter]:
+    """The fleet's metrics, which count from now on, and what reads the usage of its sessions for them."""
+    measured = FleetMetrics(fleet, lambda: board.waiting_for_people)
+    measured.begin()
+    board.answered = measured.reviews.answered
+    return measured, UsageMeter(executors.usage, measured.sessions.read, fleet.now)
+
+
+async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:
+    """Until it is cancelled; port 0: nothing."""
+    probes = Probes(lambda: True, lambda: ALONE, lambda: exposition(families()))
+    await probes.serve(port, "127.0.0.1")
 
 
 def _audit(directory: OwnerDir) -> AuditLog:
