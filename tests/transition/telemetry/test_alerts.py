@@ -5,15 +5,11 @@ Each alert fires by the fault that it is for, and none of them fires while all i
 
 import itertools
 import json
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 from chart.helm_chart import CHART, ROOT, loaded
-from cluster.harness import binaries
-from cluster.harness.layout import cache
 from sandfleet_operator.plan.audit import Decision, Record, Verdict, Writer
 from sandfleet_operator.plan.scheduler.actions import Bind, Gone, Start
 from sandfleet_operator.telemetry.api_metrics import ApiMetrics
@@ -27,21 +23,12 @@ from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import exposition
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, of_kind
+from support.programs import built
 
 RULES = CHART / "files/alerts.yaml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 # Seconds between two scrapes, and scrapes of a play: longer than the longest `for` of a rule.
 STEP, STEPS = 60, 25
-
-
-def prometheus() -> Path:
-    """Our program around Prometheus' storage, queries and rules. It is never built here."""
-    if found := shutil.which("sandfleet-prometheus"):
-        return Path(found)
-    built = [path for path in (cache() / "bin").glob("prometheus-*/prometheus") if binaries.intact(path.parent)]
-    if not built:
-        pytest.skip("needs the program prometheus in the cache (make cluster-binaries builds it)")
-    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 class Key:
@@ -66,6 +53,9 @@ class Plane:
             self.scheduler.ready(action.sandbox.sandbox_uid, NOW + 1)
 
     # What FleetMetrics asks.
+
+    def now(self):
+        return NOW
 
     def pools(self):
         return [(pool, self.scheduler.summary(pool.name)) for pool in self.scheduler.pools]
@@ -209,7 +199,7 @@ def played(tmp_path, fault=None, queries=()):
         scrapes[-1].write_text(plane.scrape())
     asked = tmp_path / "queries"
     asked.write_text("\n".join(queries))
-    command = [str(prometheus()), str(RULES), str(asked), str(STEP), *map(str, scrapes)]
+    command = [str(built("prometheus")), str(RULES), str(asked), str(STEP), *map(str, scrapes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -104,7 +104,7 @@ class Session:
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         self.preload = Preload(config.preload)
-        self.tools = ToolBroker(brokered=config.brokered, put=journal.put)
+        self.tools = ToolBroker(brokered=config.brokered, put=journal.put, count=self.ledger.tallies.called)
         making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
         self.namespaces = NamespaceKeeper(making, cgroup, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
