@@ -9,10 +9,11 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sandfleet import AsyncSandbox, Decision, ToolCall, ToolSession, mcp_server
+from sandfleet import AsyncSandbox, Decision, ToolCall, ToolLimits, ToolSession, mcp_server, tool
 from sandfleet.codeact import (
     Action,
     CodeActAgent,
@@ -24,6 +25,7 @@ from sandfleet.codeact import (
     RunCommand,
     Verdict,
 )
+from sandfleet.codeact.environment import HostTools
 from sandfleet.tools import policies
 
 
@@ -279,6 +281,42 @@ async def test_an_agent_is_shown_functions_and_the_tools_of_an_mcp_server_as_stu
     assert "HELLO AGENT" in run.steps[0].observation
     assert shown[0][0] == 'def shout(text: str) -> str:\n    """Say it loudly."""'
     assert "def newest(customer: int) -> dict:" in "\n".join(shown[0])
+
+
+async def test_an_agent_keeps_the_calls_of_each_of_its_sandboxes_in_a_file(tmp_path: Path) -> None:
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    async def policy(conversation: Conversation) -> Action:
+        return GiveUp("enough") if conversation.last else RunCode("print(tools.pay(5))")
+
+    limited = [tool(pay, limits=ToolLimits(calls_per_session=1))]
+
+    async def observed(sandbox: AsyncSandbox) -> str:
+        agent = CodeActAgent(policy, sandbox, tools=limited, tool_calls_file=tmp_path / "calls.db")
+        observation = (await agent.run("pay")).steps[0].observation
+        await sandbox._stop_tools()
+        return observation
+
+    async with await AsyncSandbox.create(contract="brokered") as sandbox:
+        assert "paid 5" in await observed(sandbox)
+        # A second agent, as after a restart of the program, goes on with the limit.
+        assert "the most is 1 calls in a session" in await observed(sandbox)
+    tools, first, second = HostTools(limited, None, None, tmp_path / "more.db"), Serves(), Serves()
+    for environment in (first, first, second):
+        await tools.serve(environment)
+    assert [file.name for file in (*first.files, *second.files)] == ["more.db", "more.db.1"]
+
+
+class Serves:
+    """An environment that notes which file it is to use."""
+
+    def __init__(self) -> None:
+        self.files: list[Path] = []
+
+    async def serve_tools(self, tools: Any, **options: Any) -> Any:
+        self.files.append(options["calls_file"])
+        return SimpleNamespace(tools=())
 
 
 async def test_a_person_decides_about_the_calls_of_an_agent_that_the_policy_leaves_open() -> None:

@@ -20,7 +20,7 @@ LIMIT = 5
 
 
 def tools_of(log, die=lambda: None):
-    """Two tools that write into the log, the second one idempotent."""
+    """Two tools that write into the log, the second one idempotent, and one that a cell may call twice."""
 
     def pay(amount: float) -> str:
         with Path(log).open("a") as file:
@@ -34,8 +34,15 @@ def tools_of(log, die=lambda: None):
         die()
         return key[::-1]
 
+    def twice() -> str:
+        return "looked"
+
     limits = ToolLimits(calls_per_session=LIMIT, budget=100)
-    return [tool(pay, limits=limits, cost=lambda given: given["amount"]), tool(look, idempotent=True)]
+    return [
+        tool(pay, limits=limits, cost=lambda given: given["amount"]),
+        tool(look, idempotent=True),
+        tool(twice, limits=ToolLimits(calls_per_execution=2)),
+    ]
 
 
 @contextlib.asynccontextmanager

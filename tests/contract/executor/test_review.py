@@ -236,6 +236,9 @@ async def test_the_agents_own_token_neither_answers_nor_lists(executor, reviewer
         # A capability token is no approval, even if the fleet sends it.
         assert await refused(reviewer.send(agents)) == ("PERMISSION_DENIED", "ApprovalInvalid")
         assert not task.done()
+        # Control: the same statement opens it, when the fleet sends it.
+        await reviewer.send(stolen)
+        assert (await task).outcome == "ok"
 
 
 async def test_what_runs_in_between_makes_an_approval_stale(executor, reviewer):

@@ -234,6 +234,20 @@ async def test_a_cell_s_deadline_cancels_the_call_on_the_host(sandbox, desk):
     assert await said(sandbox, "tools.shout('on')") == "'ON'"
 
 
+async def test_a_cell_that_waits_for_a_tool_is_no_idle_sandbox(starting):
+    async def think() -> str:
+        await asyncio.sleep(3)
+        return "thought"
+
+    async with (
+        starting(contract="brokered", idle_timeout=1.5) as executor,
+        await executor.sandbox.serve_tools([think]),
+    ):
+        assert await said(executor.sandbox, "tools.think()") == "'thought'"
+        # Control: a host that serves and is not called keeps nothing awake.
+        assert (await executor.exit()).code == 41
+
+
 async def test_an_interrupt_and_a_cancelled_task_cancel_the_call_on_the_host(sandbox, desk):
     code = """
 import asyncio

@@ -16,7 +16,7 @@ def tried(call):
     try:
         return call()
     except tools.ToolError as error:
-        return error.reason, error.may_have_run
+        return error.reason, getattr(error, "may_have_run", None)
 tried(lambda: tools.pay(amount=20)), tried(lambda: tools.look(key=b'abc'))
 """
 PAY, LOOK = ("tried(lambda: tools.pay(amount=20))", "tried(lambda: tools.look(key=b'abc'))")
@@ -85,6 +85,24 @@ async def test_a_host_that_goes_on_counts_what_the_one_before_has_run_and_spent(
         assert "10 of the budget of 100 are left" in (await sandbox.run_code("tools.pay(amount=30)")).error.value
         assert (await sandbox.run_code("tools.pay(amount=10)")).text == "'paid 10'"
         assert f"the most is {LIMIT} calls in a session" in (await sandbox.run_code("tools.pay(amount=0)")).error.value
+
+
+@pytest.mark.parametrize(("then", "said"), [("the same file", "CallsPerExecution"), ("no file", "looked")])
+async def test_a_host_that_goes_on_counts_what_a_running_cell_has_called(executor, sandbox, file, log, then, said):
+    """Without the file the cell gets as many calls again."""
+    waits = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n"
+    code = f"{HEAD}tools.twice(); tools.twice()\nopen('called', 'w').close()\n{waits}tried(tools.twice)"
+    await sandbox.commands.run("rm -f go called")
+    async with kept_host(executor, file, log, NEVER) as process:
+        running = asyncio.ensure_future(sandbox.run_code(code))
+        await until(lambda: sandbox.files.exists("called"))
+        process.kill()
+        await process.wait()
+    kept = {"calls_file": file} if then == "the same file" else {}
+    async with await sandbox.serve_tools(tools_of(log), **kept):
+        await sandbox.files.write("go", b"")
+        execution = await running
+        assert said in (execution.text or ""), execution
 
 
 async def test_answers_that_have_arrived_are_not_kept(executor, sandbox, file, log):

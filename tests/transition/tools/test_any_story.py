@@ -138,7 +138,9 @@ class Story(RuleBasedStateMachine):
         """The process that opens the file is the same host for the executor."""
         before = self.host
         used = {name: before.ledger.used(name) for name in TOOLS}
-        self.host = Host(before.name, Ledger(TOOLS, dict(before.file), used), file=before.file)
+        callers = {caller: dict(counted) for caller, counted in before.ledger._by_caller.items()}
+        self.host = Host(before.name, Ledger(TOOLS, dict(before.file), used, callers), file=before.file)
+        assert self.host.ledger._by_caller == before.ledger._by_caller
         assert self.host.ledger.ran.get(ONCE, 0) == before.ledger.ran.get(ONCE, 0)
 
     @rule(seconds=st.sampled_from((1.0, PATIENCE)))
@@ -368,9 +370,9 @@ def _from_no_file(self, tools, *_):
     _BEGIN(self, tools)
 
 
-def _only_answers(self, tools, calls=None, used=None):
+def _only_answers(self, tools, calls=None, used=None, callers=None):
     """Read what has ended, and not what may have run."""
-    _BEGIN(self, tools, {name: one for name, one in (calls or {}).items() if one is not None}, used)
+    _BEGIN(self, tools, {name: one for name, one in (calls or {}).items() if one is not None}, used, callers)
 
 
 def _new(self, call):

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, InvalidArgument, NotFoundError, SandboxEnded, SandboxError
@@ -105,7 +107,12 @@ class ServesTools(Protocol):
     """An environment whose code can call functions of this process."""
 
     async def serve_tools(
-        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
+        self,
+        tools: Sequence[AnyTool],
+        *,
+        policy: ToolPolicy | None = None,
+        on_ask: ToolPolicy | None = None,
+        calls_file: str | PathLike[str] | None = None,
     ) -> Serving: ...
 
 
@@ -262,7 +269,13 @@ class Watched:
 class HostTools:
     """Tools of this process for the environment, which may be replaced."""
 
-    def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
+    def __init__(
+        self,
+        given: Sequence[AnyTool],
+        policy: ToolPolicy | None,
+        on_ask: ToolPolicy | None,
+        calls_file: str | PathLike[str] | None = None,
+    ) -> None:
         self._given: Sequence[AnyTool] = ()
         if given:
             from sandfleet.tools.sources import prepared
@@ -271,6 +284,9 @@ class HostTools:
         self._tools: tuple[Tool, ...] = ()
         self._policy = policy
         self._on_ask = on_ask
+        self._calls_file = None if calls_file is None else Path(calls_file)
+        # Environments that have been served; a file has the calls of one.
+        self._environments = 0
         self._served: Environment | None = None
 
     @property
@@ -284,6 +300,10 @@ class HostTools:
             return
         if not isinstance(environment, ServesTools):
             raise InvalidArgument("cannot serve tools: the sandbox of this agent has no serve_tools()")
-        serving = await environment.serve_tools(self._given, policy=self._policy, on_ask=self._on_ask)
+        file = self._calls_file
+        if file is not None and self._environments:
+            file = file.with_name(f"{file.name}.{self._environments}")
+        serving = await environment.serve_tools(self._given, policy=self._policy, on_ask=self._on_ask, calls_file=file)
         self._tools = serving.tools
         self._served = environment
+        self._environments += 1

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from os import PathLike
 
 from sandfleet.codeact import decide, observe, tracing
 from sandfleet.codeact.conversation import (
@@ -62,7 +63,9 @@ class CodeActAgent:
     tools         functions of this process and MCP servers whose tools the code calls, as `Sandbox.serve_tools` has
                   them: the sandbox is a brokered one. The policy is shown them as Python stubs.
     tool_policy   decides about each call. on_tool_ask: decides, as a person says, where the policy wants one asked;
-                  without it the call waits as a review.
+                  without it the call waits as a review. tool_calls_file: keeps what this process knows of their calls,
+                  as `calls_file` of `serve_tools`. A sandbox that is claimed in the place of one that has ended gets
+                  a file of its own beside it.
     """
 
     def __init__(
@@ -81,11 +84,12 @@ class CodeActAgent:
         tools: Sequence[AnyTool] = (),
         tool_policy: ToolPolicy | None = None,
         on_tool_ask: ToolPolicy | None = None,
+        tool_calls_file: str | PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._policy = policy
-        self._tools = HostTools(tools, tool_policy, on_tool_ask)
+        self._tools = HostTools(tools, tool_policy, on_tool_ask, tool_calls_file)
         self._watched = Watched(sandbox, claim or claiming(sandbox, brokered=bool(tools)), sleep)
         self._bounds = decide.Bounds(max_steps, max_failures)
         self._timeout = timeout

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet.errors import InvalidArgument, PreconditionFailed
-from sandfleet.tools.ledger import Answer, Failure, Kind
+from sandfleet.tools.ledger import MAX_EXECUTIONS, Answer, Failure, Kind
 from sandfleet.tools.values import Wire
 
 if TYPE_CHECKING:
-    from sandfleet.tools.ledger import Used
+    from sandfleet.tools.ledger import Received, Used
 
 Done = TypeVar("Done")
 
@@ -31,23 +31,32 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS host (id TEXT NOT NULL, sandbox TEXT NOT NULL, version INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, failure TEXT, json BLOB, blobs BLOB, sizes TEXT);
 CREATE TABLE IF NOT EXISTS used (tool TEXT PRIMARY KEY, ran INTEGER NOT NULL, spent REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS callers (caller TEXT, tool TEXT, ran INTEGER NOT NULL, PRIMARY KEY (caller, tool));
 """
+# A row that is written again gets the highest number: those that called longest ago are forgotten first.
+_FORGET_CALLERS = "DELETE FROM callers WHERE rowid <= (SELECT max(rowid) FROM callers) - ?"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a host before has left. `calls`: the answer of each call that it ran, or None where it has none."""
+    """What a host before has left.
+
+    calls    the answer of each call that it ran, or None where it has none.
+    used     of each tool, how many calls have run, and what they have cost.
+    callers  of each execution or service, how many calls of each tool it has made.
+    """
 
     host_id: str = field(default_factory=lambda: os.urandom(16).hex())
     calls: Mapping[str, Answer | None] = field(default_factory=dict)
     used: Mapping[str, Used] = field(default_factory=dict)
+    callers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class NoFile:
     """Keeps nothing."""
 
-    async def begun(self, call_id: str, tool: str, used: Used) -> None:
-        """The call is about to run. Raises OSError where that cannot be written down: then it may not."""
+    async def begun(self, call: Received, used: Used, of_caller: int) -> None:
+        """The call is about to run, as one of so many of its caller. Raises OSError where it cannot be written down."""
 
     async def finished(self, call_id: str, answer: Answer) -> None:
         """The call has run; its answer goes out after this."""
@@ -115,13 +124,20 @@ class CallsFile(NoFile):
             raise ValueError(f"it has the calls of sandbox {sandbox}, in version {version}")
         calls = {row[0]: _answer(*row[1:]) for row in self._database.execute("SELECT * FROM calls")}
         used = {tool: (ran, spent) for tool, ran, spent in self._database.execute("SELECT * FROM used")}
-        return Kept(host_id, calls, used)
+        callers: dict[str, dict[str, int]] = {}
+        for caller, tool, ran in self._database.execute("SELECT * FROM callers ORDER BY rowid"):
+            callers.setdefault(caller, {})[tool] = ran
+        return Kept(host_id, calls, used, callers)
 
-    async def begun(self, call_id: str, tool: str, used: Used) -> None:
+    async def begun(self, call: Received, used: Used, of_caller: int) -> None:
+        counted = (call.caller, call.tool, of_caller)
+
         def write() -> None:
             with self._transaction():
-                self._database.execute("INSERT OR REPLACE INTO calls (id) VALUES (?)", (call_id,))
-                self._database.execute("INSERT OR REPLACE INTO used VALUES (?, ?, ?)", (tool, *used))
+                self._database.execute("INSERT OR REPLACE INTO calls (id) VALUES (?)", (call.id,))
+                self._database.execute("INSERT OR REPLACE INTO used VALUES (?, ?, ?)", (call.tool, *used))
+                self._database.execute("INSERT OR REPLACE INTO callers VALUES (?, ?, ?)", counted)
+                self._database.execute(_FORGET_CALLERS, (MAX_EXECUTIONS,))
 
         try:
             await self._do(write)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints, overload
@@ -20,6 +21,15 @@ RESERVED = frozenset({"ToolDenied", "ToolError", "ToolTimeout", "ToolUnavailable
 MAX_TOOLS = 512
 RETURNS, NEEDS = ("", "untrusted", "secret"), ("", "trusted")
 _MAX_PROBLEMS = 5
+# The types that tools of smolagents name; all others are taken as they are.
+_SAID_TYPES: Mapping[Any, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
 class ToolOptions(TypedDict, total=False):
@@ -55,7 +65,8 @@ def tool(
     """Make a tool of a function, as a call or as a decorator: `@tool(limits=ToolLimits(calls_per_session=10))`.
 
     The annotations of its parameters say what it takes; arguments are checked and converted by pydantic. A tool made of
-    a tool is that one with other options. Raises InvalidArgument for a function whose parameters have no names, and
+    a tool is that one with other options. An object with `name`, `description`, `inputs` and a method `forward`, as
+    tools of smolagents are, is taken as it describes itself. Raises InvalidArgument for a function whose parameters have no names, and
     PreconditionFailed without pydantic: it comes with the extra `sandfleet[tools]`.
     """
     if function is None:
@@ -74,6 +85,8 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
 
 
 def _of(function: Tool | Callable[..., Any], options: ToolOptions) -> Tool:
+    if not isinstance(function, Tool) and _is_described(function):
+        function = _described(function)
     made = function if isinstance(function, Tool) else _declared(function, options)
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "returns" in changed:
@@ -87,6 +100,56 @@ def _of(function: Tool | Callable[..., Any], options: ToolOptions) -> Tool:
     if made.name in RESERVED:
         raise InvalidArgument(f"cannot offer a tool called {made.name}: the module tools has an exception of that name")
     return made
+
+
+def _is_described(given: Any) -> bool:
+    """Whether it is an object that says what it is as tools of smolagents do, and does its work in `forward`."""
+    return (
+        not isinstance(given, type)
+        and callable(getattr(given, "forward", None))
+        and isinstance(getattr(given, "name", None), str)
+        and isinstance(getattr(given, "inputs", None), Mapping)
+    )
+
+
+def _described(given: Any) -> Tool:
+    """A tool as smolagents has them. Its own `setup` prepares it at its first call."""
+    made = _declared(_forwarding(given), {})
+    said = [f"    {name}: {each.get('description', '')}" for name, each in given.inputs.items()]
+    doc = str(getattr(given, "description", ""))
+    return replace(made, doc="\n".join([doc, "", "Args:", *said] if said else [doc]).strip())
+
+
+def _forwarding(given: Any) -> Callable[..., Any]:
+    """A function with the parameters that the tool names in `inputs`; its types win over the annotations."""
+    parameters = sorted(
+        (_said_parameter(name, each) for name, each in given.inputs.items()),
+        key=lambda each: each.default is not each.empty,
+    )
+    returns = _said_type(getattr(given, "output_type", None), inspect.Signature.empty)
+    preparing = threading.Lock()
+
+    def call(**arguments: Any) -> Any:
+        with preparing:
+            if getattr(given, "is_initialized", True) is False:
+                given.setup()
+        return given.forward(**arguments)
+
+    call.__name__ = given.name
+    call.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def _said_parameter(name: str, said: Mapping[str, Any]) -> inspect.Parameter:
+    kind, place = _said_type(said.get("type"), Any), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if not said.get("nullable"):
+        return inspect.Parameter(name, place, annotation=kind)
+    return inspect.Parameter(name, place, annotation=kind if kind is Any else kind | None, default=None)
+
+
+def _said_type(said: Any, otherwise: Any) -> Any:
+    return _SAID_TYPES.get(said, otherwise) if isinstance(said, str) else otherwise
 
 
 def _declared(function: Callable[..., Any], options: ToolOptions) -> Tool:

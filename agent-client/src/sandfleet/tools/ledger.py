@@ -113,8 +113,9 @@ class Ledger:
         tools: Mapping[str, Tool],
         calls: Mapping[str, Answer | None] | None = None,
         used: Mapping[str, Used] | None = None,
+        callers: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """`calls` and `used`: what a killed process of this host has left; None: a call that it may have run."""
+        """`calls`, `used`, `callers`: what a killed process of this host has left; None: a call that it may have run."""
         self._tools = tools
         # Calls that an earlier process of this host may have run.
         self._interrupted = {call_id for call_id, answer in (calls or {}).items() if answer is None}
@@ -133,10 +134,16 @@ class Ledger:
                 self._keep(call_id, answer)
         for name, (ran, spent) in (used or {}).items():
             self._ran[name], self._spent[name] = ran, spent
+        for caller, counted in (callers or {}).items():
+            self._count(caller).update(counted)
 
     def used(self, tool: str) -> Used:
         """What is kept of a tool's use."""
         return self._ran[tool], self._spent[tool]
+
+    def of_caller(self, call: Received) -> int:
+        """How many calls of its tool the caller of this one has made."""
+        return self._by_caller.get(call.caller, Counter[str]())[call.tool]
 
     def offer(self, tools: Mapping[str, Tool]) -> None:
         """Offer these from now on; calls that run go on."""
@@ -252,11 +259,10 @@ class Ledger:
         if self._held + call.arguments.size > MAX_HELD:
             return denied(tool.name, "TooManyBytes", f"{self._held} bytes of other calls are known")
         limits = tool.limits
-        counted = self._by_caller.get(call.caller, Counter[str]())
         for used, most, reason, what in (
             (call.arguments.size, limits.argument_bytes, "ArgumentsTooLarge", "bytes of arguments"),
             (self._ran[tool.name] + 1, limits.calls_per_session, "CallsPerSession", "calls in a session"),
-            (counted[tool.name] + 1, limits.calls_per_execution, "CallsPerExecution", "calls in an execution"),
+            (self.of_caller(call) + 1, limits.calls_per_execution, "CallsPerExecution", "calls in an execution"),
             (self._running[tool.name] + 1, limits.concurrency, "Concurrency", "calls at once"),
         ):
             if most is not None and used > most:

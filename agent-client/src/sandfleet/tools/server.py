@@ -57,7 +57,7 @@ class AsyncToolServer:
         self._file, kept = keeping
         self._link = link
         self._offered = offered
-        self._ledger = Ledger({tool.name: tool for tool in offered.tools}, kept.calls, kept.used)
+        self._ledger = Ledger({tool.name: tool for tool in offered.tools}, kept.calls, kept.used, kept.callers)
         self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
         self._approval = Approval(link.sandbox_id, policy, on_ask, self._flow, self._reviewed)
         # Ids of calls about which a person decides.
@@ -292,7 +292,7 @@ class AsyncToolServer:
         if refusal is not None:
             return refusal
         try:
-            await self._file.begun(call.id, tool.name, self._ledger.used(tool.name))
+            await self._file.begun(call, self._ledger.used(tool.name), self._ledger.of_caller(call))
         except OSError as error:
             return Failure(Kind.UNAVAILABLE, "NotKept", f"cannot call {tool.name}: the host {error}")
         return await self._flow.given(tool, await self._result(tool, bound, as_tables=reads_tables))

@@ -37,8 +37,8 @@ class ServesTools:
     ) -> AsyncToolServer:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
-        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, and MCP servers, as
-                `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
+        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, tools of smolagents, and
+                MCP servers, as `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
         on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`;
