@@ -12,6 +12,7 @@ import yaml
 from chart.helm_chart import CHART, ROOT, loaded
 from sandfleet_operator.plan.audit import Decision, Record, Verdict, Writer
 from sandfleet_operator.plan.scheduler.actions import Bind, Gone, Start
+from sandfleet_operator.plan.usage import End, Ended, Reading
 from sandfleet_operator.telemetry.api_metrics import ApiMetrics
 from sandfleet_operator.telemetry.audit import AuditLog
 from sandfleet_operator.telemetry.control_plane import (
@@ -40,13 +41,14 @@ class Plane:
 
     def __init__(self) -> None:
         self.scheduler, self.noted, self.queue_views = a_scheduler(target_warm=2), lambda _: None, self
-        self.fleet, self.rounds = FleetMetrics(self), ReconcileMetrics()
+        # One request for review waits.
+        self.fleet, self.rounds = FleetMetrics(self, lambda: {"team/one": ["request"]}), ReconcileMetrics()
         self.api, self.times = ApiMetrics(), LoopTimes()
         self.audit = AuditLog(Writer(component="fleet"), (), lambda: 0.0)
         self.leads, self.stretch, self.oldest = {"fleet": True, "operator": True}, 0.001, 3.0
         self.conditions = [{"type": "Ready", "status": "True"}, {"type": "Isolated", "status": "True"}]
         self.numbers = itertools.count(1)
-        self.healthy = {"claims", "api", "rounds"}
+        self.healthy, self.turns = {"claims", "api", "rounds"}, 0
         self.fleet.begin()
         for action in of_kind(self.scheduler.tick(NOW), Start):
             self.noted(action)
@@ -55,7 +57,7 @@ class Plane:
     # What FleetMetrics asks.
 
     def now(self):
-        return NOW
+        return NOW + STEP * self.turns
 
     def pools(self):
         return [(pool, self.scheduler.summary(pool.name)) for pool in self.scheduler.pools]
@@ -64,6 +66,7 @@ class Plane:
         return [View("team/agents", self.oldest)]
 
     def turn(self) -> None:
+        self.turns += 1
         if "claims" in self.healthy:
             for _ in range(20):
                 self.fleet.claims.bound(a_sandbox(warm=True), 0.01)
@@ -77,6 +80,15 @@ class Plane:
             for _ in range(50):
                 self.rounds.began(Key(), 0.01)
                 self.rounds.ended(Key(), 0.02, None)
+        self.work()
+
+    def work(self) -> None:
+        """What a session has run so far, and a review that was answered."""
+        ends = {End("cell", "ok", "none"): Ended((10 * self.turns, 0, 0, 0, 0, 0, 0), 0.05 * self.turns)}
+        held = {"memory_bytes": 1 << 28, "disk_bytes": 1 << 20, "processes": 4}
+        spent = {"wall_seconds": 1.0 * self.turns, "cpu_seconds": 0.5 * self.turns}
+        self.fleet.sessions.read(a_sandbox(), Reading(**spent, **held, ends=ends, calls={"ok": 2 * self.turns}))
+        self.fleet.reviews.answered("team/one", "approve", 20.0)
 
     def scrape(self) -> str:
         """What Prometheus reads from both processes."""
