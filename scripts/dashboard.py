@@ -97,6 +97,48 @@ ROWS: list[tuple[str, list[tuple[str, str, list[tuple[str, str]]]]]] = [
         ],
     ),
     (
+        "Sessions",
+        [
+            (
+                "Executions that ended",
+                "reqps",
+                [(rate("sandfleet_executions_total", "outcome, blame"), "{{outcome}} {{blame}}")],
+            ),
+            (
+                "Time of an execution",
+                "s",
+                [
+                    (quantile(0.5, "sandfleet_execution_seconds", "kind"), "median {{kind}}"),
+                    (quantile(0.99, "sandfleet_execution_seconds", "kind"), "99th percentile {{kind}}"),
+                ],
+            ),
+            (
+                "Processors in use by executions",
+                "short",
+                [(rate("sandfleet_session_cpu_seconds_total", "pool"), "{{pool}}")],
+            ),
+            ("Memory of sessions", "bytes", [("sum by (pool) (sandfleet_session_memory_bytes)", "{{pool}}")]),
+            ("Disk space of workspaces", "bytes", [("sum by (pool) (sandfleet_session_disk_bytes)", "{{pool}}")]),
+            ("Processes of sessions", "short", [("sum by (pool) (sandfleet_session_processes)", "{{pool}}")]),
+            ("Calls of tools", "reqps", [(rate("sandfleet_tool_calls_total", "end"), "{{end}}")]),
+            (
+                "Reviews that wait",
+                "short",
+                [("sum by (namespace) (sandfleet_reviews_waiting)", "{{namespace}}")],
+            ),
+            (
+                "Wait for an answer to a review",
+                "s",
+                [(quantile(0.5, "sandfleet_review_wait_seconds", "answer"), "median {{answer}}")],
+            ),
+            (
+                "Readings of usage",
+                "reqps",
+                [(rate("sandfleet_usage_readings_total", "outcome"), "{{outcome}}")],
+            ),
+        ],
+    ),
+    (
         "Control plane",
         [
             ("Leaders", "short", [(LEADER, "{{app_kubernetes_io_component}}")]),

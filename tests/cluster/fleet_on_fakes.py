@@ -12,6 +12,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.fleet.kubernetes import serve
+from sandfleet_operator.plan.usage import NOTHING
 from sandfleet_operator.plan.witness import Head
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 
@@ -33,6 +34,9 @@ class Pretended(PodExecutors):
 
     async def journal_head(self, _sandbox):
         return Head(0, "0" * 64)
+
+    async def usage(self, _sandbox):
+        return NOTHING
 
     async def probe(self, _sandbox, targets):
         return (True,) * len(targets)

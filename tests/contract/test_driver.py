@@ -92,7 +92,7 @@ def only(policy):
 CASES = {
     "the factory raises": (raises, {}, TaskEnd.AGENT_ERROR, "KeyError"),
     "the policy raises": (only(raises), {}, TaskEnd.AGENT_ERROR, "KeyError"),
-    "the policy hangs": (only(hangs), {}, TaskEnd.TIMED_OUT, "4 s were over"),
+    "the policy hangs": (only(hangs), {}, TaskEnd.TIMED_OUT, "12 s were over"),
     "the checker raises": (squares(), {"check": raises}, TaskEnd.CHECK_FAILED, "KeyError"),
     "the checker loops": (squares(), {"check": loops}, TaskEnd.CHECK_FAILED, "within 1 s"),
     "the checker objects": (squares(), {"check": lambda *_: "too small"}, TaskEnd.WRONG, "too small"),
@@ -101,7 +101,7 @@ CASES = {
 
 async def test_what_is_wrong_with_one_task_ends_only_that_task():
     async with await AsyncFleet.connect() as fleet:
-        driver = FleetDriver(fleet=fleet, options=DriverOptions(bounds=Bounds(session=4.0, check=1.0)))
+        driver = FleetDriver(fleet=fleet, options=DriverOptions(bounds=Bounds(session=12.0, check=1.0)))
 
         def make(sandbox, task):
             return CASES[task.key][0](sandbox, task) if task.key in CASES else squares()(sandbox, task)

@@ -19,6 +19,7 @@ from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.tokens import base64url
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.names import RETENTION, SANDBOX, own_labels
 from sandfleet_operator.plan.witness import Head, statement
 from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
@@ -42,7 +43,7 @@ async def world():
         desk = ReviewDesk(kube, running, signing, lambda: 1)
         server, port = await listen(kube, signing, options, running, board=desk.board)
         made = World(kube, signing, port)
-        made.cluster, made.running = cluster, running
+        made.cluster, made.running, made.listens = cluster, running, (options, desk)
         made.stub = FleetServiceStub(made.channel())
         kube.knows("alice", "alice")
         kube.allowed |= {("alice", *right) for right in RIGHTS}
@@ -276,6 +277,31 @@ async def test_the_head_of_a_journal_is_signed_for_who_may_run_code_and_at_the_r
     executors.head = Head(8, "c" * 64)
     gone = await world.stub.Release(fleet_pb2.ReleaseRequest(sandbox_id=sandbox.sandbox_id), metadata=ALICE)
     assert [each.number for each in gone.journal_heads] == [8]
+
+
+async def test_the_next_leader_does_not_sign_another_past(world):
+    """What was signed stands on the pod: a fleet that has signed nothing itself reads it there."""
+    bound = await claimed(world)
+    asked = fleet_pb2.CountersignJournalRequest(sandbox_id=bound.sandbox.sandbox_id)
+    world.running.pretended.head = Head(7, "a" * 64)
+    (one,) = (await world.stub.CountersignJournal(asked, metadata=ALICE)).heads
+    async with asyncio.timeout(10):
+        while not any(names.JOURNAL_HEAD in pod["metadata"]["annotations"] for pod in world.cluster.pods()):
+            await asyncio.sleep(0.01)
+    options, desk = world.listens
+    server, port = await listen(world.kube, world.signing, options, world.running, board=desk.board)
+    later = World(world.kube, world.signing, port)
+    stub = FleetServiceStub(channel := later.channel())
+    try:
+        assert list((await stub.CountersignJournal(asked, metadata=ALICE)).heads) == [one]
+        world.running.pretended.head = Head(6, "b" * 64)
+        assert (await refusal(stub.CountersignJournal(asked, metadata=ALICE)))[0] == "FAILED_PRECONDITION"
+        # The control: a journal that goes on is signed.
+        world.running.pretended.head = Head(8, "c" * 64)
+        assert [each.number for each in (await stub.CountersignJournal(asked, metadata=ALICE)).heads] == [7, 8]
+    finally:
+        await channel.close()
+        await server.stop(0)
 
 
 async def test_a_token_opens_one_sandbox_for_its_lease(world):

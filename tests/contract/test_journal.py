@@ -104,6 +104,18 @@ async def test_the_fleet_signs_at_a_renewal_and_at_the_release_and_audits_it(fle
     assert {(one["actor"]["username"], one["verdict"]) for one in audited(served)} == {("", "allowed")}
 
 
+async def test_the_last_head_is_signed_before_a_lease_ends(fleet, served):
+    """Without a renewal and a release: the audit log has the last record nevertheless."""
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=6)
+    try:
+        await sandbox.run_code("1")
+        await until(lambda: any(one["sandbox"] == sandbox.sandbox_id for one in audited(served)))
+    finally:
+        await sandbox.close()
+    (last,) = [one for one in audited(served) if one["sandbox"] == sandbox.sandbox_id]
+    assert last["details"]["number"] == 2
+
+
 async def test_an_executor_that_was_told_to_forget_is_found_out(fleet, served, tmp_path):
     """Its state folder is replaced under it: the records that were signed are gone."""
     async with AsyncSandbox.create(fleet=fleet) as sandbox:

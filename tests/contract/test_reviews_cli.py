@@ -42,7 +42,9 @@ def sandbox(fleet: Fleet) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def environment(fleet: Fleet) -> dict[str, str]:
-    return {**os.environ, "SANDFLEET_ADDRESS": fleet.address, "TERM": "xterm"}
+    # The size is that of each test's own terminal, not of the one around the tests.
+    kept = {name: value for name, value in os.environ.items() if name not in {"LINES", "COLUMNS"}}
+    return {**kept, "SANDFLEET_ADDRESS": fleet.address, "TERM": "xterm"}
 
 
 @contextmanager

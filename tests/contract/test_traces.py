@@ -23,6 +23,8 @@ from sandfleet.observe.spans.receiver import Receiver
 from sandfleet.observe.spans.store import SpanStore, read
 from sandfleet.observe.spans.tree import gaps, trees
 from support.fleet.process import a_fleet
+from support.ports import free_port
+from support.programs import built
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 CANARY = "canary-3b9c"
@@ -200,6 +202,78 @@ def test_a_collector_that_answers_nonsense_costs_spans_and_nothing_else():
         server.shutdown()
     assert "end answered" in said
     assert "Traceback" not in complained
+
+
+class Slow(BaseHTTPRequestHandler):
+    """A collector that takes its time: it reads, and never answers before the test is over."""
+
+    over = threading.Event()
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.over.wait(100)
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_slow_collector_costs_spans_and_nothing_else():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            # A fleet whose end waited for it would be killed, and the program would not come to its end in time.
+            said, complained = played(f"http://127.0.0.1:{server.server_address[1]}")
+        finally:
+            Slow.over.set()
+            server.shutdown()
+    assert "end answered" in said
+    assert "Traceback" not in complained
+
+
+COLLECTOR = """
+receivers:
+  otlp:
+    protocols: {http: {endpoint: "127.0.0.1:PORT"}}
+processors:
+  batch: {timeout: 200ms}
+exporters:
+  otlphttp: {endpoint: "ENDPOINT", compression: gzip}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    traces: {receivers: [otlp], processors: [batch], exporters: [otlphttp]}
+    metrics: {receivers: [otlp], processors: [batch], exporters: [otlphttp]}
+    logs: {receivers: [otlp], processors: [batch], exporters: [otlphttp]}
+"""
+
+
+def test_a_real_collector_passes_on_the_whole_trace(tmp_path):
+    """Two variables are all that the program has; the collector sends what it took to a receiver of ours."""
+    program, port = built("collector"), free_port()
+    path, config = tmp_path / "t.db", tmp_path / "collector.yaml"
+    with closing(SpanStore.open(path)) as store, Receiver(store, 0) as receiver:
+        config.write_text(COLLECTOR.replace("PORT", str(port)).replace("ENDPOINT", receiver.endpoint))
+        with subprocess.Popen([str(program), "--config", str(config)], stderr=subprocess.PIPE, text=True) as collector:
+            try:
+                next(line for line in collector.stderr if "Everything is ready" in line)
+                reading = threading.Thread(target=collector.stderr.read, daemon=True)
+                reading.start()
+                said, complained = played(f"http://127.0.0.1:{port}")
+            finally:
+                # It sends what it has before it ends.
+                collector.terminate()
+                collector.wait(30)
+    assert not complained
+    found = trees(read(path, re.search(r"end answered (\S+)", said)[1]))
+    assert "invoke_agent tester" in names(found)
+    assert {node.span.service for tree in found for _, node in tree.walk()} >= {
+        "sandfleet",
+        "sandfleet-executor",
+        "sandfleet-fleet",
+    }
+    assert not [gap for tree in found for gap in gaps(tree)]
+    assert not [node for tree in found for _, node in tree.walk() if node.is_orphan]
 
 
 def test_a_dead_collector_costs_spans_and_nothing_else():

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 REASONS = (
     "needs a cluster",
     "needs a terminal",
+    "needs Node.js",
     "waits for Ctrl-C",
     "takes long",
     "part of a program",

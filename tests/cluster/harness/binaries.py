@@ -90,6 +90,7 @@ MODULES = (
     Module("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, seconds=100),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}, seconds=107),
     Module("prometheus", {"prometheus": "."}, seconds=200),
+    Module("collector", {"collector": "."}, seconds=200),
 )
 
 

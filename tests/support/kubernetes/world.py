@@ -17,6 +17,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.podspec import keys_config_map
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.plan.usage import NOTHING
 from sandfleet_operator.plan.witness import Head
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import MemoryKube
@@ -94,6 +95,9 @@ class Pretended:
 
     async def journal_head(self, sandbox):
         return self.head
+
+    async def usage(self, sandbox):
+        return NOTHING
 
     async def close(self, sandbox):
         pass

@@ -5,17 +5,14 @@ Each alert fires by the fault that it is for, and none of them fires while all i
 
 import itertools
 import json
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
 from chart.helm_chart import CHART, ROOT, loaded
-from cluster.harness import binaries
-from cluster.harness.layout import cache
 from sandfleet_operator.plan.audit import Decision, Record, Verdict, Writer
 from sandfleet_operator.plan.scheduler.actions import Bind, Gone, Start
+from sandfleet_operator.plan.usage import End, Ended, Reading
 from sandfleet_operator.telemetry.api_metrics import ApiMetrics
 from sandfleet_operator.telemetry.audit import AuditLog
 from sandfleet_operator.telemetry.control_plane import (
@@ -27,21 +24,12 @@ from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import exposition
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, of_kind
+from support.programs import built
 
 RULES = CHART / "files/alerts.yaml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 # Seconds between two scrapes, and scrapes of a play: longer than the longest `for` of a rule.
 STEP, STEPS = 60, 25
-
-
-def prometheus() -> Path:
-    """Our program around Prometheus' storage, queries and rules. It is never built here."""
-    if found := shutil.which("sandfleet-prometheus"):
-        return Path(found)
-    built = [path for path in (cache() / "bin").glob("prometheus-*/prometheus") if binaries.intact(path.parent)]
-    if not built:
-        pytest.skip("needs the program prometheus in the cache (make cluster-binaries builds it)")
-    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 class Key:
@@ -53,19 +41,23 @@ class Plane:
 
     def __init__(self) -> None:
         self.scheduler, self.noted, self.queue_views = a_scheduler(target_warm=2), lambda _: None, self
-        self.fleet, self.rounds = FleetMetrics(self), ReconcileMetrics()
+        # One request for review waits.
+        self.fleet, self.rounds = FleetMetrics(self, lambda: {"team/one": ["request"]}), ReconcileMetrics()
         self.api, self.times = ApiMetrics(), LoopTimes()
         self.audit = AuditLog(Writer(component="fleet"), (), lambda: 0.0)
         self.leads, self.stretch, self.oldest = {"fleet": True, "operator": True}, 0.001, 3.0
         self.conditions = [{"type": "Ready", "status": "True"}, {"type": "Isolated", "status": "True"}]
         self.numbers = itertools.count(1)
-        self.healthy = {"claims", "api", "rounds"}
+        self.healthy, self.turns = {"claims", "api", "rounds"}, 0
         self.fleet.begin()
         for action in of_kind(self.scheduler.tick(NOW), Start):
             self.noted(action)
             self.scheduler.ready(action.sandbox.sandbox_uid, NOW + 1)
 
     # What FleetMetrics asks.
+
+    def now(self):
+        return NOW + STEP * self.turns
 
     def pools(self):
         return [(pool, self.scheduler.summary(pool.name)) for pool in self.scheduler.pools]
@@ -74,6 +66,7 @@ class Plane:
         return [View("team/agents", self.oldest)]
 
     def turn(self) -> None:
+        self.turns += 1
         if "claims" in self.healthy:
             for _ in range(20):
                 self.fleet.claims.bound(a_sandbox(warm=True), 0.01)
@@ -87,6 +80,15 @@ class Plane:
             for _ in range(50):
                 self.rounds.began(Key(), 0.01)
                 self.rounds.ended(Key(), 0.02, None)
+        self.work()
+
+    def work(self) -> None:
+        """What a session has run so far, and a review that was answered."""
+        ends = {End("cell", "ok", "none"): Ended((10 * self.turns, 0, 0, 0, 0, 0, 0), 0.05 * self.turns)}
+        held = {"memory_bytes": 1 << 28, "disk_bytes": 1 << 20, "processes": 4}
+        spent = {"wall_seconds": 1.0 * self.turns, "cpu_seconds": 0.5 * self.turns}
+        self.fleet.sessions.read(a_sandbox(), Reading(**spent, **held, ends=ends, calls={"ok": 2 * self.turns}))
+        self.fleet.reviews.answered("team/one", "approve", 20.0)
 
     def scrape(self) -> str:
         """What Prometheus reads from both processes."""
@@ -209,7 +211,7 @@ def played(tmp_path, fault=None, queries=()):
         scrapes[-1].write_text(plane.scrape())
     asked = tmp_path / "queries"
     asked.write_text("\n".join(queries))
-    command = [str(prometheus()), str(RULES), str(asked), str(STEP), *map(str, scrapes)]
+    command = [str(built("prometheus")), str(RULES), str(asked), str(STEP), *map(str, scrapes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -428,7 +428,7 @@ class Sandbox:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
         tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, tools of smolagents, and
-                MCP servers, as `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
+                MCP servers, as `sandfleet.mcp_server` names them: they run until the end of serving. Code calls them as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
         on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`;

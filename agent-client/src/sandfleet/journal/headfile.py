@@ -128,7 +128,9 @@ def _audited(said: Any) -> SignedHead:
     session = f"{said['namespace']}/{said['sandbox']}" if said["namespace"] else said["sandbox"]
     named = {"pod_uid": details["sandbox_uid"], **{name: details[name] for name in ("number", "hash", "time")}}
     public = unbase64(details["public_key"])
-    return _signed({**named, "key_id": details["key_id"], "signature": details["signature"]}, session, public, b"")
+    # Records of earlier releases, and of fleets on one machine, have no signature of the key.
+    vouched = unbase64(details.get("key_signature", ""))
+    return _signed({**named, "key_id": details["key_id"], "signature": details["signature"]}, session, public, vouched)
 
 
 def _signed(said: Any, session: object, public: bytes, vouched: bytes) -> SignedHead:

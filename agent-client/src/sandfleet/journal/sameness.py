@@ -23,7 +23,7 @@ RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"|\b\d\d:\d\d:\d\d(?:\.\d{1,9})?|\b1[6-9]\d{8}(?:\.\d{1,9})?\b"
         ),
     ),
-    ("durations", re.compile(r"\b\d{1,12}(?:\.\d{1,12})? ?(?:ns|µs|us|ms|s|sec|seconds?|min|minutes?)\b")),
+    ("durations", re.compile(r"\b\d{1,12}(?:\.\d{1,12})? ?(?:ns|[µμ]s|us|ms|s|sec|seconds?|min|minutes?)\b")),
     ("addresses", re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")),
     ("temporary paths", re.compile(r"/tmp/[^\s'\"<>:,)]{1,200}")),  # noqa: S108  a pattern
     ("process ids", re.compile(r"\b(?:pid|PID|Pid)[ =:]{0,3}\d{1,10}\b")),

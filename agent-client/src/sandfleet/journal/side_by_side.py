@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sandfleet.journal.notebook import code_of, mapping, outcome
+from sandfleet.journal.notebook import code_of, items, mapping, outcome
 from sandfleet.journal.records import Record
 from sandfleet.journal.sameness import Sameness, compare
 
@@ -67,7 +67,7 @@ def _turn(record: Record) -> Turn:
 def _output(record: Record) -> str:
     """What it showed: results, or else what it printed."""
     body = record.body
-    results = [mapping(each) for each in body.get("results") or [] if isinstance(each, dict)]
+    results = map(mapping, items(body.get("results")))
     shown = [str(each["text"]) for each in results if each.get("mime") == "text/plain" and "text" in each]
     error = mapping(body.get("error"))
     if error:

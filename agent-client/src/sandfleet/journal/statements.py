@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sandfleet.journal import ed25519
+from sandfleet.journal import ed25519, p256
 from sandfleet.journal.records import loads
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # What is signed begins with this, so that the signature means nothing else.
 PREFIX = b"sandfleet journal head\0"
+# What a cluster's authority signs of a key of the fleet begins with this.
+KEY_SIGNED = b"sandfleet token key\0"
 MAX_KEYS = 64
 
 
@@ -32,32 +34,53 @@ def statement(signed: SignedHead) -> bytes:
 
 
 class Keys:
-    """The fleet's public keys, by their ids. Where none are given, the keys that came with the signatures count."""
+    """The fleet's public keys, by their ids. Where none are given, the keys that came with the signatures count.
 
-    def __init__(self, given: Mapping[str, bytes] | None = None) -> None:
-        self.given = given
+    `authorities` are the keys of a cluster's authority: then only keys count that one of them has signed. `vouched` has
+    its signatures of the given keys.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, bytes] | None = None,
+        authorities: Sequence[p256.Key] = (),
+        vouched: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.given, self.authorities, self._vouched = given, tuple(authorities), vouched or {}
+        self._known: dict[tuple[str, bytes, bytes], bool] = {}
 
     @property
     def pinned(self) -> bool:
-        """Whether the reader has named the keys."""
-        return self.given is not None
+        """Whether the reader has named the keys, or who has to vouch for them."""
+        return self.given is not None or bool(self.authorities)
 
     def holds(self, signed: SignedHead) -> bool:
         """Return whether one of the fleet's keys has signed this."""
         public = signed.public_key if self.given is None else self.given.get(signed.key_id, b"")
+        if self.authorities and not self._is_vouched(signed.key_id, public, signed.vouched):
+            return False
         return ed25519.verify(public, statement(signed), signed.signature)
 
+    def _is_vouched(self, key_id: str, public: bytes, vouched: bytes) -> bool:
+        asked = (key_id, public, self._vouched.get(key_id, vouched))
+        if asked not in self._known:
+            said = KEY_SIGNED + key_id.encode("utf-8", "surrogatepass") + b"\0" + public
+            self._known[asked] = any(p256.verify(key, said, asked[2]) for key in self.authorities)
+        return self._known[asked]
 
-def read_keys(data: bytes) -> Keys:
+
+def read_keys(data: bytes, authorities: Sequence[p256.Key] = ()) -> Keys:
     """Read a JWKS, as the ConfigMap `sandfleet-keys` and the file `keys.json` of a local fleet have it.
 
     Raises ValueError with "cannot X: why".
     """
     try:
-        keys = dict(map(_key, _listed(loads(data))))
+        listed = _listed(loads(data))
+        keys = dict(map(_key, listed))
+        vouched = {one["kid"]: unbase64(one["sandfleet_signature"]) for one in listed if "sandfleet_signature" in one}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"cannot read the fleet's keys: {_why(error)}") from error
-    return Keys(keys)
+    return Keys(keys, authorities, vouched)
 
 
 def _listed(found: Any) -> list[Any]:

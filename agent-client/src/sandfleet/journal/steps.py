@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sandfleet.journal.notebook import code_of, items, mapping, text_of
+from sandfleet.journal.notebook import code_of, items, mapping, text_of, visible
 from sandfleet.journal.records import Record
 
 
@@ -17,6 +18,8 @@ class Need(enum.Enum):
     DO = "do"
     # It changes nothing that a replay would have to do again.
     NOTHING = "nothing"
+    # It is not done again, since it did not come from the agent's code. What depended on it differs, and says so.
+    BESIDE = "beside"
     # It cannot be done again: the record does not have what that needs.
     MISSING = "missing"
 
@@ -57,6 +60,23 @@ _QUIET = {
 _CALLS = {"context", "file", "state"}
 
 
+def _service(body: Mapping[str, Any]) -> str:
+    """Names the services that a record is of."""
+    declared = [mapping(each).get("name") for each in items(mapping(body.get("spec")).get("services"))]
+    names = [text_of(name) for name in (body.get("name"), *items(body.get("names")), *declared) if name]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    what = f"service {', '.join(names[:5])}{more}" if names else "services"
+    return f"{what} ({text_of(body.get('op'))}): give the fresh sandbox what it needs of them"
+
+
+def _terminal(body: Mapping[str, Any]) -> str:
+    return f"terminal {code_of(body)[:60] or text_of(body.get('id'))}: what a person typed is not in the record"
+
+
+# What ran beside the agent's code, by kind.
+_BESIDE: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"service": _service, "terminal": _terminal}
+
+
 def step_of(record: Record) -> Step:
     """Decide what a replay does with a record."""
     kind, body = record.kind, record.body
@@ -69,11 +89,13 @@ def step_of(record: Record) -> Step:
     if kind == "file":
         return _file(record)
     if kind in _CALLS:
-        return Step(record, Need.DO)
+        return Step(record, Need.DO, envs=digests(body.get("env")))
     if kind in _QUIET:
         return Step(record, Need.NOTHING, _QUIET[kind])
-    names = {"terminal": "what a person typed into a terminal", "service": "what a service did", "call": "this call"}
-    return Step(record, Need.MISSING, f"{names.get(kind, 'a record of this kind')} cannot be replayed")
+    if kind in _BESIDE:
+        return Step(record, Need.BESIDE, _BESIDE[kind](body))
+    what = f"the call {text_of(body.get('method'))}" if kind == "call" else f"a record of the kind {visible(kind)}"
+    return Step(record, Need.MISSING, f"this release does not know how to do {what} again")
 
 
 # Ends that come from outside: the record cannot say how far the code had run.
@@ -82,20 +104,25 @@ _FROM_OUTSIDE = {"interrupted": "was interrupted", "killed": "was killed", "lost
 
 def _execution(record: Record) -> Step:
     body = record.body
-    end = body.get("outcome")
+    end = str(body.get("outcome"))
     code, stdin = mapping(body.get("code")), mapping(body.get("stdin"))
     if end == "denied":
         return Step(record, Need.NOTHING, "it was denied, and did not run")
     if end in _FROM_OUTSIDE:
-        return Step(record, Need.MISSING, f"it {_FROM_OUTSIDE[str(end)]}, and how far it had run is not known")
+        return Step(record, Need.MISSING, f"it {_FROM_OUTSIDE[end]}, and how far it had run is not known")
     if body.get("signals"):
         return Step(record, Need.MISSING, "it got signals, and when is not in the record")
     if code.get("cut") or stdin.get("cut"):
         return Step(record, Need.MISSING, f"its {'code' if code.get('cut') else 'input'} is too large for the record")
     if not isinstance(code.get("text"), str) and not items(body.get("argv")):
         return Step(record, Need.MISSING, "its code is not in the record")
-    envs = {str(name): str(digest) for name, digest in mapping(body.get("env")).items()}
-    return Step(record, Need.DO, envs=envs)
+    return Step(record, Need.DO, envs=digests(body.get("env")))
+
+
+def digests(envs: object) -> dict[str, str]:
+    """Return the names of recorded variables with the digests of their values; "" where the record has only names."""
+    names = {str(name): "" for name in items(envs)}
+    return names | {str(name): str(digest) for name, digest in mapping(envs).items()}
 
 
 def _file(record: Record) -> Step:

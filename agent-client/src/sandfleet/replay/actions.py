@@ -42,7 +42,7 @@ async def execute(sandbox: AsyncSandbox, body: Body, envs: Mapping[str, str]) ->
         "cwd": _text(body, "cwd"),
         "envs": envs or None,
         "execution_id": _text(body, "id"),
-        "stdin": mapping(body.get("stdin")).get("text"),
+        "stdin": _text(mapping(body.get("stdin")), "text") or None,
     }
     if (deadline := _deadline(body)) is not None:
         asked["timeout"] = deadline
@@ -59,8 +59,11 @@ def _text(body: Body, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-async def call(sandbox: AsyncSandbox, kind: str, body: Body) -> None:
-    """Do a call of a file, a context or a saved state again. Raises SandfleetError."""
+async def call(sandbox: AsyncSandbox, kind: str, body: Body, envs: Mapping[str, str]) -> None:
+    """Do a call of a file, a context or a saved state again. `envs` are a context's. Raises SandfleetError."""
+    if (kind, _text(body, "op")) == ("context", "created"):
+        await _create(sandbox, body, envs)
+        return
     action = _ACTIONS.get((kind, _text(body, "op")))
     if action is None:
         what = f"{kind} {_text(body, 'op')}"
@@ -103,9 +106,9 @@ async def _remove(sandbox: AsyncSandbox, body: Body) -> None:
     await sandbox.files.remove(_text(body, "path"), recursive=bool(body.get("recursive")))
 
 
-async def _create(sandbox: AsyncSandbox, body: Body) -> None:
+async def _create(sandbox: AsyncSandbox, body: Body, envs: Mapping[str, str]) -> None:
     language = _text(body, "language") or "python"
-    await sandbox.create_context(_text(body, "context"), language=language, cwd=_text(body, "cwd"))
+    await sandbox.create_context(_text(body, "context"), language=language, cwd=_text(body, "cwd"), envs=envs or None)
 
 
 async def _fork(sandbox: AsyncSandbox, body: Body) -> None:
@@ -143,7 +146,6 @@ _ACTIONS: dict[tuple[str, str], Callable[[AsyncSandbox, Body], Awaitable[None]]]
     ("file", "mkdir"): _make_dir,
     ("file", "move"): _move,
     ("file", "remove"): _remove,
-    ("context", "created"): _create,
     ("context", "forked"): _fork,
     ("context", "restarted"): _restart,
     ("context", "deleted"): _delete,

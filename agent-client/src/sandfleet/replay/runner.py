@@ -11,9 +11,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from sandfleet.errors import SandboxEnded, SandfleetError
-from sandfleet.journal.notebook import mapping
+from sandfleet.journal.notebook import mapping, text_of
 from sandfleet.journal.sameness import Difference, Sameness, Verdict, compare
-from sandfleet.journal.steps import Need, Step, step_of
+from sandfleet.journal.steps import Need, Step, digests, step_of
 from sandfleet.replay import actions
 from sandfleet.replay.answers import RecordedTools
 from sandfleet.replay.files import load
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 # Records of a session that are replayed.
 MAX_RECORDS = 1_000_000
-_SKIPPED, _MISSING = "skipped", "cannot be replayed"
+_DIGESTS = "the record has only digests of the environment variables"
+_SKIPPED, _BESIDE, _MISSING = "skipped", "not replayed", "cannot be replayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """How one step went.
 
-    word      "same", "same but for", "different", "skipped" or "cannot be replayed".
-    why       why it was skipped or cannot be replayed; "" otherwise.
+    word      "same", "same but for", "different", "skipped", "not replayed" or "cannot be replayed".
+    why       why it was not done again; "" otherwise.
     sameness  of a step that was done again.
     """
 
@@ -87,16 +88,21 @@ class Replayer:
     async def step(self, record: Record) -> Replayed:
         """Do one record again. Raises SandboxEnded."""
         step = step_of(record)
-        if record.kind == "packages":
-            return await self._packages(step)
+        if record.kind in ("opened", "packages"):
+            return await (self._opened(step) if record.kind == "opened" else self._packages(step))
         if step.need is Need.NOTHING:
             return Replayed(step, _SKIPPED, step.why)
+        if step.need is Need.BESIDE:
+            return Replayed(step, _BESIDE, step.why)
         if step.need is Need.MISSING:
             return Replayed(step, _MISSING, step.why)
+        envs, missing = fitting(self._envs, step.envs or {})
+        if missing:
+            return Replayed(step, _MISSING, f"{_DIGESTS}: give {', '.join(missing[:5])} as they were")
         try:
             if record.kind == "execution":
-                return await self._execute(step)
-            await actions.call(self._sandbox, record.kind, record.body)
+                return await self._execute(step, envs)
+            await actions.call(self._sandbox, record.kind, record.body, envs)
         except SandboxEnded:
             raise
         except SandfleetError as error:
@@ -104,14 +110,8 @@ class Replayer:
             return Replayed(step, Verdict.DIFFERENT.value, sameness=Sameness(Verdict.DIFFERENT, (), (difference,)))
         return Replayed(step, Verdict.SAME.value, sameness=Sameness(Verdict.SAME))
 
-    async def _execute(self, step: Step) -> Replayed:
-        body, wanted = step.record.body, step.envs or {}
-        envs = {name: value for name, value in self._envs.items() if _digest(value) == wanted.get(name)}
-        if missing := sorted(wanted.keys() - envs.keys()):
-            why = (
-                f"the record has only digests of the environment variables: give {', '.join(missing[:5])} as they were"
-            )
-            return Replayed(step, _MISSING, why)
+    async def _execute(self, step: Step, envs: Mapping[str, str]) -> Replayed:
+        body = step.record.body
         self._tools.begin(str(body.get("id")))
         await actions.execute(self._sandbox, body, envs)
         now = await self._record_of(str(body.get("id")))
@@ -128,6 +128,19 @@ class Replayer:
                 found = record.body
         return found
 
+    async def _opened(self, step: Step) -> Replayed:
+        """Say in what the fresh session differs from the recorded one before anything runs."""
+        now: Mapping[str, Any] = {}
+        async for record in self._sandbox.journal.records():
+            now = record.body
+            break
+        was = step.record.body
+        lacking = _lacking(digests(was.get("envs")), digests(now.get("envs")))
+        if lacking:
+            why = f"{_DIGESTS}: create the sandbox with {', '.join(lacking[:5])} as they were"
+            return Replayed(step, _MISSING, why)
+        return Replayed(step, _SKIPPED, _changes(was, now) or step.why)
+
     async def _packages(self, step: Step) -> Replayed:
         """Compare what is installed now with what was."""
         was = {str(each.get("name")): str(each.get("version")) for each in map(mapping, _list(step.record.body))}
@@ -139,6 +152,36 @@ class Replayer:
         ]
         verdict = Verdict.DIFFERENT if changed else Verdict.SAME
         return Replayed(step, verdict.value, sameness=Sameness(verdict, (), tuple(changed)))
+
+
+def fitting(given: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables whose values have the recorded digests, and the names of those that are missing."""
+    envs = {name: value for name, value in given.items() if wanted.get(name) in ("", _digest(value))}
+    return envs, sorted(wanted.keys() - envs.keys())
+
+
+def session_envs(records: Sequence[Record], given: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the given variables with which the recorded sandbox was created."""
+    opened = next((record.body for record in records if record.kind == "opened"), {})
+    return fitting(given, digests(opened.get("envs")))[0]
+
+
+def _lacking(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """Return the names of wanted variables that the fresh session has not, or with another value."""
+    return sorted(name for name, digest in wanted.items() if name not in found or digest not in ("", found[name]))
+
+
+# What a template decides, and what changes how code runs.
+_SETTINGS = ("isolation", "network", "contract")
+
+
+def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Name the settings of the session that are others now; "" where all are as they were."""
+    pairs = [(name, was.get(name), now.get(name)) for name in _SETTINGS if name in was]
+    fixed = mapping(now.get("environment"))
+    pairs += [(name, value, fixed.get(name)) for name, value in mapping(was.get("environment")).items()]
+    said = [f"{text_of(name)} was {text_of(old)}, and is {text_of(new)}" for name, old, new in pairs if old != new]
+    return "; ".join(said[:10])
 
 
 def _list(body: Mapping[str, Any]) -> list[Any]:
@@ -178,7 +221,8 @@ async def replay(
     journal  the path of an exported journal, or its records.
     upto     the number of the last record to do again; 0 means all. The sandbox then stands where the session stood.
     go_on    whether to go on after a step that differs or cannot be done again.
-    envs     environment variables that executions had: of their values the record has only digests, which have to fit.
+    envs     environment variables that executions and contexts had: of their values the record has only digests, which
+             have to fit. Those of the session itself are given to the sandbox: see `session_envs`.
     tools    functions of this process for tools whose answers are secret; the others answer from the record.
     on_step  called with each step, and awaited if it returns an awaitable.
 

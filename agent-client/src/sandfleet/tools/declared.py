@@ -7,11 +7,11 @@ import keyword
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_type_hints, overload
 
 from sandfleet.errors import InvalidArgument, PreconditionFailed
 from sandfleet.tools.tables import annotated
-from sandfleet.values.tools import Tool, ToolLimits, ToolParameter
+from sandfleet.values.tools import DescribedTool, Tool, ToolLimits, ToolParameter
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -66,15 +66,15 @@ def tool(
 
     The annotations of its parameters say what it takes; arguments are checked and converted by pydantic. A tool made of
     a tool is that one with other options. An object with `name`, `description`, `inputs` and a method `forward`, as
-    tools of smolagents are, is taken as it describes itself. Raises InvalidArgument for a function whose parameters have no names, and
-    PreconditionFailed without pydantic: it comes with the extra `sandfleet[tools]`.
+    tools of smolagents are, is taken as it describes itself. Raises InvalidArgument for a function whose parameters
+    have no names, and PreconditionFailed without pydantic: it comes with the extra `sandfleet[tools]`.
     """
     if function is None:
         return lambda given: _of(given, options)
     return _of(function, options)
 
 
-def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
+def tools_of(given: Sequence[Tool | DescribedTool | Callable[..., Any]]) -> tuple[Tool, ...]:
     """Make tools of functions. Raises InvalidArgument where two have the same name, and as `tool`."""
     made = tuple(_of(each, {}) for each in given)
     if len({one.name for one in made}) != len(made):
@@ -84,10 +84,13 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     return made
 
 
-def _of(function: Tool | Callable[..., Any], options: ToolOptions) -> Tool:
-    if not isinstance(function, Tool) and _is_described(function):
-        function = _described(function)
-    made = function if isinstance(function, Tool) else _declared(function, options)
+def _of(function: Tool | DescribedTool | Callable[..., Any], options: ToolOptions) -> Tool:
+    if isinstance(function, Tool):
+        made = function
+    elif _is_described(function):
+        made = _described(function)
+    else:
+        made = _declared(cast("Callable[..., Any]", function), options)
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "returns" in changed:
         changed["gives"] = changed.pop("returns")

@@ -115,7 +115,7 @@ class Ledger:
         used: Mapping[str, Used] | None = None,
         callers: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """`calls`, `used`, `callers`: what a killed process of this host has left; None: a call that it may have run."""
+        """`calls`, `used`, `callers`: what a killed process of this host has left. None: a call that may have run."""
         self._tools = tools
         # Calls that an earlier process of this host may have run.
         self._interrupted = {call_id for call_id, answer in (calls or {}).items() if answer is None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,5 +163,19 @@ class ToolSource(ABC):
         """Get the tools; also what ends the source. `changed` takes others later. Raises UnavailableError."""
 
 
+@runtime_checkable
+class DescribedTool(Protocol):
+    """An object that says what it is, as tools of smolagents do, and does its work in `forward`."""
+
+    name: str
+    description: str
+    inputs: Mapping[str, Any]
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """Do the work, with the arguments that `inputs` names."""
+        ...
+
+
 ToolPolicy = Callable[[ToolCall, ToolSession], Decision | Awaitable[Decision]]
-AnyTool = Tool | ToolSource | Callable[..., Any]
+AnyTool = Tool | ToolSource | DescribedTool | Callable[..., Any]

@@ -12,6 +12,7 @@ from sandfleet_api.executor.v1 import session_pb2_grpc
 from sandfleet_executor import __version__
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.executions.usage import End, Tally
 from sandfleet_executor.core.network import egress_probe as targets
 from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.packages.installation import Declared, State, Status
@@ -181,6 +182,18 @@ def usage_message(reading: Reading) -> pb.UsageResponse:
         written_bytes=reading.written,
         executions=reading.totals.executions,
         limits=convert.limits_message(reading.limits),
+        ended=[ended_message(*one) for one in reading.tallies.executions],
+        tool_calls=[pb.EndedToolCalls(end=end, count=count) for end, count in reading.tallies.tool_calls],
+    )
+
+
+def ended_message(end: End, tally: Tally) -> pb.EndedExecutions:
+    return pb.EndedExecutions(
+        commands=end.span == "run_command",
+        outcome=convert.OUTCOMES[end.outcome],
+        blame=convert.BLAMES[end.blame],
+        counts=tally.counts,
+        wall_seconds=tally.wall_seconds,
     )
 
 

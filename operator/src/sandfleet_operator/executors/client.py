@@ -18,6 +18,8 @@ from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, Signer, Token
+from sandfleet_operator.executors.usage import reading
+from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
 if TYPE_CHECKING:
@@ -139,6 +141,12 @@ class Executors:
         call = stub.Head(journal_pb2.HeadRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
         said = await self._reply(sandbox, call, "read the journal of")
         return Head(said.number, said.hash)
+
+    async def usage(self, sandbox: Sandbox) -> Reading:
+        """What the session has used, by the executor's word. Raises FleetError."""
+        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
+        call = session.Usage(session_pb2.UsageRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
+        return reading(await self._reply(sandbox, call, "read the usage of"))
 
     async def close(self, sandbox: Sandbox) -> None:
         """Asks the executor to end its executions and itself. An executor that is gone is not an error."""

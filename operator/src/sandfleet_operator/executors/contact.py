@@ -37,7 +37,9 @@ from sandfleet_operator.executors.client import (
 )
 from sandfleet_operator.executors.service_list import services_of
 from sandfleet_operator.executors.tokens import AUTONOMOUS, FLEET_SCOPES, Signer
+from sandfleet_operator.executors.usage import reading
 from sandfleet_operator.plan.pods.egress_probe import Target
+from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
 # Seconds for one call, including its connection.
@@ -231,6 +233,14 @@ class Contacts:
             call = JournalServiceStub(channel).Head(journal_pb2.HeadRequest(), metadata=metadata)
             said = await _reply(executor, "read the journal of", call)
         return Head(said.number, said.hash)
+
+    async def usage(self, executor: Executor) -> Reading:
+        """What its session has used, by the executor's word. Raises ContactError."""
+        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
+            call = SessionServiceStub(channel).Usage(
+                session_pb2.UsageRequest(), metadata=self._token(executor, FLEET_SCOPES)
+            )
+            return reading(await _reply(executor, "read the usage of", call))
 
     async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
         """The template's services, by the executor's word. Does not count as use. Raises ContactError."""

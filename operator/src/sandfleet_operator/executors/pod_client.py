@@ -25,6 +25,7 @@ from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.pods.names import session_id
 from sandfleet_operator.plan.sandbox.observed import pod_of
+from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
 # Seconds to wait for the port: under gVisor an executor listens about one second after its container has started.
@@ -142,6 +143,14 @@ class PodExecutors:
         try:
             async with self._slots:
                 return await self._contacts.journal_head(self._executor(sandbox, self._session(sandbox)))
+        except ContactError as error:
+            raise _failed(error) from error
+
+    async def usage(self, sandbox: Sandbox) -> Reading:
+        """What the session has used, by the executor's word. Raises FleetError."""
+        try:
+            async with self._slots:
+                return await self._contacts.usage(self._executor(sandbox, self._session(sandbox)))
         except ContactError as error:
             raise _failed(error) from error
 

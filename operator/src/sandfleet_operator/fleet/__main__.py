@@ -27,6 +27,7 @@ def main() -> int:
             state_dir=arguments.state_dir,
             ready_fd=arguments.ready_fd,
             lifeline_fd=arguments.lifeline_fd,
+            metrics_port=arguments.metrics_port,
             pool_size=arguments.pool_size,
             max_sandboxes=arguments.max_sandboxes,
             isolation=Isolation[arguments.isolation.upper()],
@@ -51,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument(
         "--lifeline-fd", type=_number(0, 1 << 20), help="a pipe or socket; its end is the end of the fleet"
+    )
+    serve.add_argument(
+        "--metrics-port", type=_number(0, 65535), default=0, help="serves GET /metrics at this port of 127.0.0.1"
     )
     serve.add_argument("--pool-size", type=_number(0, MAX_SANDBOXES), default=2, help="sandboxes kept warm")
     serve.add_argument(

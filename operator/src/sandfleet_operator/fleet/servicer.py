@@ -1,7 +1,7 @@
 """The gRPC face of the fleet: who calls, messages in and out, and failures as status codes. It decides nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -39,6 +39,10 @@ class FleetApi(Protocol):
 
     async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
         """The answer to a claim."""
+        ...
+
+    def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:
+        """What the sandbox's pod came to and when, in seconds since the epoch."""
         ...
 
     async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
@@ -122,7 +126,7 @@ class FleetServicer(FleetServiceServicer):
             self._api.check_serving("claim")
             if not isinstance(news, Queued):
                 bound = await self._api.bound(caller, news)
-                span.bound(news)
+                span.bound(news, self._api.pod_marks(news))
                 self._claims.bound(news, span.seconds)
                 yield fleet_pb2.ClaimResponse(sequence=sequence, bound=bound)
                 return

@@ -63,7 +63,7 @@ class Decision(Enum):
     JOURNAL = (
         "journal",
         "The fleet read the newest record of a session's journal and signed it, or found that what it had signed is gone.",
-        ("sandbox_uid", "number", "hash", "time", "key_id", "public_key", "signature"),
+        ("sandbox_uid", "number", "hash", "time", "key_id", "public_key", "signature", "key_signature"),
     )
     EGRESS = (
         "egress",

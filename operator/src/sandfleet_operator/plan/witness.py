@@ -3,6 +3,7 @@
 The client's sandfleet/journal/statements.py makes the same statement of a head, and checks its signature.
 """
 
+import base64
 import json
 import re
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ PREFIX = b"sandfleet journal head\0"
 MAX_KEPT = 64
 MAX_NUMBER = (1 << 63) - 1
 
+# Seconds before the end of a lease in which the last head is signed.
+LAST_SECONDS = 5.0
+
+_MARKS = ("signature", "public_key", "key_signature")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -46,6 +51,35 @@ def statement(session: str, pod_uid: str, head: Head, time: int) -> bytes:
     """What is signed."""
     said = {"hash": head.hash, "number": head.number, "pod_uid": pod_uid, "session": session, "time": time}
     return PREFIX + json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def remembered(text: str, session: str, pod_uid: str) -> Signed | None:
+    """The newest signed head as the pod's annotation has it; None where that is of another session, or unreadable."""
+    try:
+        said = json.loads(text)
+        head = Head(said["number"], said["hash"])
+        marks = [base64.b64decode(said[name], validate=True) for name in _MARKS]
+        time, key_id = said["time"], said["key_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    whole = type(head.number) is int and isinstance(head.hash, str) and type(time) is int and isinstance(key_id, str)
+    if not whole or not is_well_formed(head) or (said.get("session"), said.get("pod_uid")) != (session, pod_uid):
+        return None
+    return Signed(
+        session=session, pod_uid=pod_uid, head=head, time=time, key_id=key_id, **dict(zip(_MARKS, marks, strict=True))
+    )
+
+
+def remembrance(signed: Signed) -> str:
+    """The text of the pod's annotation."""
+    said = {"hash": signed.head.hash, "key_id": signed.key_id, "number": signed.head.number, "time": signed.time}
+    marks = {name: base64.b64encode(getattr(signed, name)).decode("ascii") for name in _MARKS}
+    return json.dumps({**said, **marks, "session": signed.session, "pod_uid": signed.pod_uid}, separators=(",", ":"))
+
+
+def ends_soon(lease_expires: float | None, now: float) -> bool:
+    """Whether the lease is about to end, and its executor still there to say its last head."""
+    return lease_expires is not None and 0.0 < lease_expires - now <= LAST_SECONDS
 
 
 def contradicts(head: Head, signed: Signed | None, pod_uid: str) -> bool:

@@ -1,6 +1,6 @@
 """What a fleet measures of its work: claims, sandboxes, pools, queues, and how good its estimates are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sandfleet_operator.plan.scheduler.actions import Action
@@ -10,6 +10,7 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.control_plane import ClaimMetrics, SandboxMetrics, pool_gauges, queue_gauges
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
 from sandfleet_operator.telemetry.metrics import Family
+from sandfleet_operator.telemetry.session_metrics import ReviewMetrics, SessionMetrics
 
 
 class Views(Protocol):
@@ -27,15 +28,18 @@ class Fleet(Protocol):
     def scheduler(self) -> Scheduler: ...
     @property
     def queue_views(self) -> Views: ...
+    def now(self) -> float: ...
     def pools(self) -> list[tuple[Pool, PoolSummary]]: ...
 
 
 class FleetMetrics:
     """Of one fleet, on one machine or on Kubernetes. A standby names its metrics and has no values."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, waiting: Callable[[], Mapping[str, Sequence[Any]]] = dict) -> None:
+        """`waiting`: by sandbox, the requests that wait for a person."""
         self._fleet = fleet
         self.claims, self._sandboxes = ClaimMetrics(), SandboxMetrics()
+        self.sessions, self.reviews = SessionMetrics(fleet.now), ReviewMetrics(waiting)
 
     def begin(self) -> None:
         """From now on it sees the actions of the fleet, before those who saw them until now."""
@@ -43,6 +47,7 @@ class FleetMetrics:
 
         def note(action: Action) -> None:
             self._sandboxes.note(action)
+            self.sessions.note(action)
             before(action)
 
         self._fleet.noted = note
@@ -53,4 +58,5 @@ class FleetMetrics:
         queues = [(one.name, one.summary) for one in self._fleet.queue_views.all()]
         errors = {pool.name: scheduler.standing.eta_errors(pool.name) for pool, _ in pools}
         counted = [*self.claims.families(), *self._sandboxes.families()]
+        counted += [*self.sessions.families(), *self.reviews.families()]
         return [*counted, *pool_gauges(pools), *queue_gauges(queues), *estimate_gauges(errors)]

@@ -95,6 +95,13 @@ class Histogram:
         counts[bisect.bisect_left(self._bounds, value)] += 1
         self._totals[key] = self._totals.get(key, 0.0) + value
 
+    def merge(self, counts: Sequence[int], total: float, *labels: str) -> None:
+        """Values that were counted elsewhere, in the same buckets; `total` is their sum."""
+        key = _bounded(labels, self._series)
+        before = self._series.get(key) or [0] * (len(self._bounds) + 1)
+        self._series[key] = [one + more for one, more in zip(before, counts, strict=True)]
+        self._totals[key] = self._totals.get(key, 0.0) + total
+
     @property
     def samples(self) -> list[Distribution]:
         return [

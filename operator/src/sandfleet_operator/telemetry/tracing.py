@@ -4,7 +4,7 @@ Without an SDK in the process they do nothing and pass the caller's context on.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from opentelemetry import trace
@@ -61,8 +61,11 @@ class ClaimSpan:
     def queued(self, position: int, reason: str) -> None:
         self._span.add_event("queued", {"sandfleet.queue.position": position, "sandfleet.queue.reason": reason})
 
-    def bound(self, sandbox: Sandbox) -> None:
-        """The claim has its sandbox: what came before it is told by the sandbox's own times."""
+    def bound(self, sandbox: Sandbox, marks: Iterable[tuple[str, float]] = ()) -> None:
+        """The claim has its sandbox: what came before it is told by the sandbox's own times.
+
+        `marks`: what its pod came to and when, in seconds since the epoch.
+        """
         self._bound = self._clock()
         self._span.set_attributes(
             {
@@ -74,6 +77,9 @@ class ClaimSpan:
         )
         for name, start, end in phases(self._began, self._bound, sandbox):
             below = _TRACER.start_span(name, trace.set_span_in_context(self._span), start_time=_ns(start))
+            for part, first, last in pod_phases(start, end, marks) if name == "start" else ():
+                one = _TRACER.start_span(part, trace.set_span_in_context(below), start_time=_ns(first))
+                one.end(_ns(last))
             below.end(_ns(end))
 
     def failed(self, reason: str, message: str) -> None:
@@ -125,6 +131,24 @@ def phases(began: float, now: float, sandbox: Sandbox) -> list[tuple[str, float,
     times = [min(max(began, start), now) for _, start in marks]
     ends = [*times[1:], now]
     return [(name, start, max(start, end)) for (name, _), start, end in zip(marks, times, ends, strict=True)]
+
+
+# What a pod comes to, and the phase that ends with it: a node, an image and a container, a process that listens.
+_POD_PHASES = {"scheduled": "schedule", "started": "pull", "ready": "boot"}
+
+
+def pod_phases(began: float, end: float, marks: Iterable[tuple[str, float]]) -> list[tuple[str, float, float]]:
+    """Name, start and end of what a pod went through while it was started; the last one is the fleet's first contact.
+
+    In order, without gaps, inside the start. Pods tell whole seconds. None where nothing is known of the pod.
+    """
+    found, since = [], began
+    for mark, at in marks:
+        if mark in _POD_PHASES:
+            until = min(max(since, at), end)
+            found.append((_POD_PHASES[mark], since, until))
+            since = until
+    return [*found, ("greet", since, end)] if found else []
 
 
 def _ns(seconds: float) -> int:

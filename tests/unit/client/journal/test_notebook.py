@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sandfleet import cli
 from sandfleet.journal.notebook import page, visible
@@ -38,6 +38,8 @@ NAMES = st.sampled_from(
     [
         *("code", "argv", "outcome", "seconds", "stdout", "results", "error", "files", "earlier", "op", "content"),
         *("size", "answer", "arguments", "decision", "env", "signals", "stdin", "type", "by", "reason", "cut_record"),
+        *("stderr", "exit_code", "context", "id", "rollback", "failed", "path", "mode", "name", "names", "spec"),
+        *("pod", "session", "tool", "method", "missed", "terminal", "installed", "envs", "environment", "contexts"),
     ]
 )
 BODIES = st.dictionaries(NAMES, VALUES, max_size=8)
@@ -74,6 +76,21 @@ def test_any_record_has_a_page_and_nothing_in_it_acts(kind, body, at):
         assert all(letter == "\t" or letter.isprintable() for letter in line)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        ("service", {"op": "applied", "spec": {"services": [{"name": "web"}, {"name": "db"}]}}, "service web, db"),
+        ("service", {"op": "restarted", "name": "web"}, "service web (restarted)"),
+        ("service", {"op": "stopped", "names": [str(number) for number in range(9)]}, "and 4 more"),
+        ("terminal", {"argv": ["bash", "-i"]}, "terminal bash -i"),
+    ],
+)
+def test_services_and_terminals_are_named_where_they_are_not_replayed(kind, body, why):
+    step = step_of(record(kind, body))
+    assert step.need is Need.BESIDE
+    assert why in step.why
+
+
 @given(st.text())
 def test_visible_text_is_visible(text):
     assert all(letter == "\t" or letter.isprintable() for letter in visible(text))
@@ -95,8 +112,13 @@ def test_escapes_are_shown_and_not_obeyed(text, shown):
 
 
 @given(st.sampled_from(KINDS), BODIES, BODIES)
+@example("execution", {"code": None, "outcome": []}, {"results": True})
+@example("execution", {"outcome": {"killed": 1}, "results": 5}, {"outcome": "killed"})
+@example("service", {"spec": {"services": [None, {"name": []}]}, "names": 3}, {})
 def test_any_record_can_be_judged(kind, body, other):
-    assert step_of(record(kind, body)).need in Need
+    step = step_of(record(kind, body))
+    assert step.need in Need
+    assert all(letter.isprintable() for letter in step.title + step.why)
     assert compare(body, body).verdict is Verdict.SAME
     assert compare(body, other).verdict in Verdict
     assert side_by_side([record(kind, body)], [record(kind, other)]).rows is not None

@@ -1,8 +1,13 @@
 """The fleet signs heads of journals: when, of what, and what it refuses."""
 
 import asyncio
+import json
+import math
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sandfleet.journal.heads import SignedHead
 from sandfleet.journal.records import Head as ClientsHead
 from sandfleet.journal.statements import Keys
@@ -11,7 +16,7 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import KeyRing, Signer, TokenKey
 from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, records_between, unwitnessed
-from sandfleet_operator.plan.witness import MAX_KEPT, Head
+from sandfleet_operator.plan.witness import MAX_KEPT, Head, remembered, remembrance
 
 SANDBOX = Sandbox(
     sandbox_id="team/s",
@@ -76,6 +81,111 @@ async def renewed(witness, sandbox=SANDBOX):
     return [one.head.number for one in witness.heads(sandbox)]
 
 
+class Memory:
+    """What outlives a leader: one text for each pod, as the pod's annotation has it."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def recall(self, sandbox):
+        return remembered(self.kept.get(sandbox.sandbox_uid, ""), sandbox.sandbox_id, sandbox.sandbox_uid)
+
+    async def keep(self, sandbox, signed):
+        self.kept[sandbox.sandbox_uid] = remembrance(signed)
+
+
+def leader(executor, audit, memory):
+    """The witness of a new leader, with a key of its own."""
+    signer = Signer(KeyRing((TokenKey.new(0.0),)), lambda: 1000.0)
+    named = lambda one: (one.sandbox_id, one.sandbox_uid)  # noqa: E731
+    return Witness(executor.read, named, lambda: signer, audit.append, lambda: 1000.0, memory=memory, records=10)
+
+
+@pytest.mark.parametrize("says", [head(4), head(5, "b"), head(0, "0")])
+async def test_the_next_leader_knows_what_was_signed_before(executor, audit, says):
+    memory = Memory()
+    executor.says = head(5)
+    (signed,) = await leader(executor, audit, memory).countersign(SANDBOX)
+    await asyncio.sleep(0)
+    executor.says = says
+    with pytest.raises(FleetError) as caught:
+        await leader(executor, audit, memory).countersign(SANDBOX)
+    assert caught.value.problem.reason == "JournalChanged"
+    # Controls: without the memory it would sign the other past, and a journal that goes on is signed.
+    if says.number:
+        assert len(await leader(executor, audit, Memory()).countersign(SANDBOX)) == 1
+    executor.says = head(6)
+    assert (await leader(executor, audit, memory).countersign(SANDBOX))[0] == signed
+
+
+async def test_what_was_signed_survives_as_text(executor, audit):
+    executor.says = head(5)
+    (signed,) = await leader(executor, audit, None).countersign(SANDBOX)
+    text = remembrance(signed)
+    assert remembered(text, "team/s", "uid-1") == signed
+    assert len(text) < 1000
+
+
+@given(st.text(max_size=20) | st.builds(json.dumps, st.recursive(st.none() | st.integers() | st.text(), st.lists)))
+def test_an_annotation_that_is_no_signed_head_is_none(text):
+    assert remembered(text, "team/s", "uid-1") is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"session": "team/other"},
+        {"pod_uid": "uid-2"},
+        {"number": -1},
+        {"number": True},
+        {"number": "5"},
+        {"hash": "a"},
+        {"hash": []},
+        {"time": 1.5},
+        {"key_id": None},
+        {"signature": "%"},
+        {"public_key": 5},
+    ],
+)
+async def test_an_annotation_with_a_wrong_value_is_none(executor, audit, changed):
+    executor.says = head(5)
+    (signed,) = await leader(executor, audit, None).countersign(SANDBOX)
+    said = json.loads(remembrance(signed))
+    assert remembered(json.dumps(said), "team/s", "uid-1") == signed
+    assert remembered(json.dumps(said | changed), "team/s", "uid-1") is None
+
+
+async def settled():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_the_last_head_is_signed_shortly_before_the_end_of_a_lease(witness, executor):
+    ends = replace(SANDBOX, lease_expires=100.0)
+    executor.says = head(3)
+    signed = []
+    for now in (50.0, 94.0, 96.0, 98.0, 101.0):
+        witness.look([ends, replace(SANDBOX, sandbox_id="team/endless")], now)
+        await settled()
+        signed.append([one.head.number for one in witness.heads(ends)])
+    assert signed == [[], [], [3], [3], [3]]
+    assert executor.asked == 1
+    # A lease that was renewed ends later, and has a last head of its own.
+    executor.says = head(4)
+    renewed_once = replace(ends, lease_expires=200.0)
+    for now in (102.0, 197.0):
+        witness.look([renewed_once], now)
+        await settled()
+    assert [one.head.number for one in witness.heads(ends)] == [3, 4]
+
+
+@pytest.mark.parametrize("unfit", [{"bound": False}, {"lease_expires": None}, {"lease_expires": math.inf}])
+async def test_a_session_without_an_end_is_not_asked(witness, executor, unfit):
+    witness.look([replace(SANDBOX, **{"lease_expires": 100.0, **unfit})], 99.0)
+    await settled()
+    assert executor.asked == 0
+
+
 async def test_a_renewal_signs_once_enough_records_have_passed(witness, executor):
     signed = []
     for number in (0, 9, 10, 11, 19, 20, 500):
@@ -132,7 +242,7 @@ async def test_the_journal_of_another_pod_begins_anew(witness, executor):
     executor.says = head(50)
     await witness.countersign(SANDBOX)
     executor.says = head(1, "c")
-    later = Sandbox(**{**{f: getattr(SANDBOX, f) for f in SANDBOX.__dataclass_fields__}, "sandbox_uid": "uid-2"})
+    later = replace(SANDBOX, sandbox_uid="uid-2")
     assert [(one.pod_uid, one.head.number) for one in await witness.countersign(later)] == [("uid-1", 50), ("uid-2", 1)]
 
 

@@ -25,7 +25,10 @@ from sandfleet_operator.telemetry.otlp_metrics import OtlpMetrics, metric
 from support.fleet.builders import NOW, a_claim, a_scheduler, of_kind
 
 PAGE = Path(__file__).parents[4] / "docs/reference/metrics.md"
-UNITS = ("seconds", "total", "ratio", "sandboxes", "claims", "length", "estimates", "dropped", "leader", "shortage")
+UNITS = (
+    "seconds", "total", "ratio", "bytes", "sandboxes", "claims", "processes", "length", "estimates", "dropped",
+    "leader", "shortage", "waiting",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ class Fleet:
 
     def __init__(self, scheduler):
         self.scheduler, self.noted = scheduler, lambda _: None
-        self.queue_views = self
+        self.queue_views, self.now = self, lambda: NOW
 
     def pools(self):
         return [(pool, self.scheduler.summary(pool.name)) for pool in self.scheduler.pools]

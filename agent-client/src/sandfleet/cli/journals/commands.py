@@ -55,6 +55,9 @@ def _add_proofs(parser: argparse.ArgumentParser) -> None:
         help="heads to check with, beside FILE.heads: a client's, or the control plane's audit log; may be repeated",
     )
     parser.add_argument("--keys", metavar="FILE", help="the fleet's keys (JWKS); no other signature counts then")
+    parser.add_argument(
+        "--ca", metavar="FILE", help="the cluster's authority (PEM); only keys count that it has signed"
+    )
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +127,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    verifier = Verifier(files.heads_for(options), files.keys_for(options.keys))
+    verifier = Verifier(files.heads_for(options), files.keys_for(options.keys, options.ca))
     for line in records.lines(files.chunks(options.file)):
         verifier.take(line)
     found = verifier.end()
@@ -137,7 +140,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 async def _replay(options: argparse.Namespace) -> int:
     from sandfleet import AsyncSandbox
-    from sandfleet.replay.runner import replay
+    from sandfleet.replay.runner import replay, session_envs
 
     found = files.records_of(options.file)
     about = files.exported(options.file)
@@ -145,7 +148,12 @@ async def _replay(options: argparse.Namespace) -> int:
     template = options.template or (about.template if about else "")
     has_tools = any(record.kind == "tool_call" for record in found)
     keeps = options.keep or bool(options.upto)
-    sandbox = await AsyncSandbox.create(template, pool=options.pool, contract="brokered" if has_tools else "")
+    sandbox = await AsyncSandbox.create(
+        template,
+        pool=options.pool,
+        contract="brokered" if has_tools else "",
+        envs=session_envs(found, envs),
+    )
     try:
 
         def tell(step: Replayed) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet.errors import InvalidArgument
-from sandfleet.journal import headfile
+from sandfleet.journal import headfile, p256
 from sandfleet.journal.headfile import Heads
 from sandfleet.journal.statements import Keys, read_keys
 from sandfleet.replay import files
@@ -39,12 +39,18 @@ def heads_for(options: argparse.Namespace) -> Heads:
     return found
 
 
-def keys_for(path: str | None) -> Keys | None:
-    """Read the fleet's keys that the reader trusts. Raises InvalidArgument."""
-    if path is None:
+def keys_for(path: str | None, authority: str | None = None) -> Keys | None:
+    """Read the fleet's keys that the reader trusts, and who has to vouch for keys. Raises InvalidArgument."""
+    if path is None and authority is None:
         return None
     try:
-        return read_keys(_small(Path(path)))
+        authorities = p256.read_keys(_small(Path(authority))) if authority is not None else ()
+    except ValueError as error:
+        raise InvalidArgument(str(error), reason="BadAuthority", subject=authority or "") from error
+    if path is None:
+        return Keys(None, authorities)
+    try:
+        return read_keys(_small(Path(path)), authorities)
     except ValueError as error:
         raise InvalidArgument(str(error), reason="BadKeys", subject=path) from error
 

@@ -36,7 +36,7 @@ def verification(found: Verification) -> None:
     if found.pod_uid:
         print(f"session {visible(found.session) or '?'}, pod {visible(found.pod_uid)}")
     print(f"{_many(found.count, 'record')}, {found.first} to {found.head.number}: {word}")
-    keys = "a key that you have named" if found.is_pinned else "a key that came with the signature"
+    keys = "a key that you trust" if found.is_pinned else "a key that came with the signature"
     if found.kept:
         print(f"records up to {found.kept}: proved by a head that the client has kept")
     if found.signed:
@@ -63,7 +63,7 @@ def verification_json(found: Verification) -> dict[str, Any]:
 
 def step(one: Replayed) -> None:
     """Print how one step of a replay went."""
-    good = {"same": "good", "same but for": "good", "skipped": "dim"}.get(one.word, "bad")
+    good = {"same": "good", "same but for": "good", "skipped": "dim", "not replayed": "name"}.get(one.word, "bad")
     found = one.sameness
     rules = f" {', '.join(found.rules)}" if found is not None and found.rules and one.word == "same but for" else ""
     why = f": {one.why}" if one.why else ""
@@ -93,7 +93,7 @@ def step_json(one: Replayed) -> str:
 
 def replayed(done: Replay) -> None:
     """Print the sum of a replay."""
-    words = ("same", "same but for", "different", "cannot be replayed", "skipped")
+    words = ("same", "same but for", "different", "cannot be replayed", "not replayed", "skipped")
     print(", ".join(f"{done.count(word)} {word}" for word in words if done.count(word)) or "nothing to replay")
     if done.stopped:
         print(f"stopped: {visible(done.stopped)}; --go-on goes on behind such a step")

@@ -1,11 +1,15 @@
-"""What executions have used together (pure)."""
+"""What executions have used together, and how they ended (pure)."""
 
-from dataclasses import dataclass
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from sandfleet_executor.core.executions.events import Usage
 
 # Interpreters say what they wrote: however often one lies, the sum fits into its field.
 MOST_BYTES = (1 << 63) - 1
+# Seconds of wall time that executions are told apart by; session.proto has them.
+BOUNDS = (0.01, 0.1, 1, 10, 60, 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,45 @@ class Totals:
             peak_memory_bytes=max(self.peak_memory_bytes, usage.peak_memory_bytes),
             peak_processes=max(self.peak_processes, usage.peak_processes),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """`span` is that of an execution: execute_cell or run_command."""
+
+    span: str
+    outcome: str
+    blame: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Executions of one end. `counts`: of those up to each bound, and of those above the last."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    wall_seconds: float = 0.0
+
+
+class Tallies:
+    """How executions ended, and calls of tools, since the start. Words of ours alone make new ones."""
+
+    def __init__(self) -> None:
+        self._ends: dict[End, Tally] = {}
+        self._calls: dict[str, int] = {}
+
+    def ended(self, end: End, wall_seconds: float) -> None:
+        tally = self._ends.setdefault(end, Tally())
+        tally.counts[bisect.bisect_left(BOUNDS, wall_seconds)] += 1
+        tally.wall_seconds += wall_seconds
+
+    def called(self, end: str) -> None:
+        """A call of a tool has ended."""
+        self._calls[end] = self._calls.get(end, 0) + 1
+
+    @property
+    def executions(self) -> Iterable[tuple[End, Tally]]:
+        return self._ends.items()
+
+    @property
+    def tool_calls(self) -> Iterable[tuple[str, int]]:
+        return self._calls.items()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Files, Finished, Notice, Rollback, Usage
 from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
-from sandfleet_executor.core.executions.usage import Totals
+from sandfleet_executor.core.executions.usage import End, Tallies, Totals
 from sandfleet_executor.core.files.changes import Mark
 from sandfleet_executor.core.review.desk import Decision
 from sandfleet_executor.core.review.subject import Subject
@@ -34,6 +34,7 @@ class Ledger:
     counts_writes: bool = False
     running: "dict[str, ExecutionMeter]" = field(default_factory=dict)
     ended: Totals = field(default_factory=Totals)
+    tallies: Tallies = field(default_factory=Tallies)
 
     def totals(self) -> Totals:
         """Since the start, up to now."""
@@ -49,9 +50,10 @@ class Ledger:
         if together > self.ended.peak_processes:
             self.ended = replace(self.ended, peak_processes=together)
 
-    def close(self, meter: "ExecutionMeter", usage: Usage) -> None:
+    def close(self, meter: "ExecutionMeter", usage: Usage, verdict: Verdict) -> None:
         if self.running.pop(meter.execution.id, None):
             self.ended = self.ended.plus(usage)
+            self.tallies.ended(End(meter.span, verdict.outcome, verdict.blame), usage.wall_seconds)
 
 
 async def at_once(_execution: Execution | None) -> bool:
@@ -194,7 +196,7 @@ class ExecutionMeter:
         self.session.tools.end(self._caller)
         self.execution.flush_tails()
         usage = self.usage()
-        self.session.ledger.close(self, usage)
+        self.session.ledger.close(self, usage, verdict)
         end = Finished(
             outcome=verdict.outcome,
             blame=verdict.blame,

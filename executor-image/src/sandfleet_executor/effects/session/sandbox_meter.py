@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sandfleet_executor.core.errors import BusyError
 from sandfleet_executor.core.executions.outcomes import Cause
-from sandfleet_executor.core.executions.usage import Totals
+from sandfleet_executor.core.executions.usage import Tallies, Totals
 from sandfleet_executor.core.files import disk as rules
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
@@ -42,6 +42,8 @@ class Reading:
     # None where the kernel does not tell.
     written: int | None
     limits: Limits
+    # They go on counting.
+    tallies: Tallies
 
 
 class SandboxMeter:
@@ -86,6 +88,7 @@ class SandboxMeter:
             ),
             written=totals.written_bytes if session.ledger.counts_writes else None,
             limits=session.limits,
+            tallies=session.ledger.tallies,
         )
 
     def running(self) -> list[ExecutionMeter]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import (
@@ -72,6 +73,9 @@ class Claim:
 
 
 class Session:
+    # What the claim asked for, over the variables of the template.
+    given_envs: Mapping[str, str] = MappingProxyType({})
+
     def __init__(
         self,
         config: ExecutorConfig,
@@ -100,7 +104,7 @@ class Session:
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         self.preload = Preload(config.preload)
-        self.tools = ToolBroker(brokered=config.brokered, put=journal.put)
+        self.tools = ToolBroker(brokered=config.brokered, put=journal.put, count=self.ledger.tallies.called)
         making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
         self.namespaces = NamespaceKeeper(making, cgroup, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
@@ -179,8 +183,9 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
+            # Before the first record, which says of them only digests.
+            self.given_envs, self._envs = claim.envs, self.environment(claim.envs)
             self.journal.open(claim.session_id)
-            self._envs = self.environment(claim.envs)
             if self.mounts.add(claim.mounts) or self.limits != before:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()

@@ -50,10 +50,15 @@ class ToolBroker:
     """Of one sandbox. Without the contract `brokered` it has no callers."""
 
     def __init__(
-        self, *, brokered: bool, clock: Callable[[], float] = time.monotonic, put: bodies.Put = bodies.unrecorded
+        self,
+        *,
+        brokered: bool,
+        clock: Callable[[], float] = time.monotonic,
+        put: bodies.Put = bodies.unrecorded,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`put` writes a record of the journal."""
-        self.brokered, self._put = brokered, put
+        """`put` writes a record of the journal, `count` takes the end of each call in a word."""
+        self.brokered, self._put, self._count = brokered, put, count
         self._clock = clock
         self._calls = Calls()
         # For a person who decides: the deadline of an execution does not count it.
@@ -119,6 +124,7 @@ class ToolBroker:
         try:
             answer = await self._answer_to(call)
         finally:
+            self._count(_end_of(answer))
             self._put("tool_call", bodies.tool_call(call, answer, self._clock() - began, key_of_secret))
         return answer
 
@@ -212,3 +218,9 @@ class ToolBroker:
     def _expire(self) -> None:
         self._answered(self._calls.expire(self._clock()))
         self._set_timer()
+
+
+def _end_of(answer: Answer | None) -> str:
+    if answer is None:
+        return "cancelled"
+    return answer.kind.value if isinstance(answer, Failure) else "ok"

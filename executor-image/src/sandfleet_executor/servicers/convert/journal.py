@@ -46,7 +46,7 @@ def record(method: str, request: Any, response: Any, content: Mapping[str, Any] 
     """(kind, body). `method` as "Service/Method"; no response where the call failed; `content` is an upload's."""
     kind, operation = OPERATIONS.get(method, ("call", ""))
     if kind == "call":
-        return kind, {"method": method, "request": plain(request)}
+        return kind, {"method": method, "request": _asked(request)}
     body: Body = {"op": operation} if operation else {}
     body |= _BODIES[kind](operation, request, response)
     return kind, {**body, **(content or {})}
@@ -64,6 +64,7 @@ def opened(session: Session) -> Body:
         "network": config.network,
         "limits": dataclasses.asdict(session.limits),
         "environment": {name: envs[name] for name in bwrap.FIXED if name in envs},
+        "envs": hashed_envs(session.given_envs),
         "packages": list(config.packages),
         "executor": __version__,
         "kernel": os.uname().release,
@@ -78,7 +79,7 @@ def _context(operation: str, request: Any, response: Any) -> Body:
     if operation == "interrupted":
         return body | {"execution": request.execution_id, "interrupted": response.interrupted}
     if operation == "created":
-        body |= {"cwd": request.cwd, "env": sorted(request.envs), "resumed": response.HasField("resumed")}
+        body |= {"cwd": request.cwd, "env": hashed_envs(request.envs), "resumed": response.HasField("resumed")}
     if response is not None and operation in ("created", "restarted"):
         body["language"] = response.context.language
     return body
@@ -97,7 +98,7 @@ def _state(operation: str, request: Any, response: Any) -> Body:
 
 def _service(operation: str, request: Any, response: Any) -> Body:
     if operation == "applied":
-        return {"spec": plain(request), "answer": _answer(response)}
+        return {"spec": _asked(request), "answer": _answer(response)}
     return {"name": request.name} if operation == "restarted" else {"names": list(request.names)}
 
 
@@ -117,7 +118,21 @@ def _file(operation: str, request: Any, _response: Any) -> Body:
 
 
 def _session(_operation: str, request: Any, response: Any) -> Body:
-    return {"reason": "", "request": plain(request), "answer": _answer(response)}
+    return {"reason": "", "request": _asked(request), "answer": _answer(response)}
+
+
+def _asked(request: Message) -> Any:
+    """All of a request, but of the values of variables only digests."""
+    return _without_values(plain(request))
+
+
+def _without_values(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            name: hashed_envs(each) if name == "envs" and isinstance(each, Mapping) else _without_values(each)
+            for name, each in value.items()
+        }
+    return [_without_values(each) for each in value] if isinstance(value, list) else value
 
 
 def _answer(response: Message | None) -> Body | None:

@@ -1,11 +1,12 @@
 """Reads the heads of sessions' journals from their executors, and signs them.
 
 At a Renew that is done behind the answer, and only once enough records have passed; at a Release before the session
-ends. No execution waits for it.
+ends, and shortly before the end of a lease. No execution waits for it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
@@ -16,7 +17,16 @@ from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.executors.tokens import Signer, base64url, public_bytes, vouched_by
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.recent import Recent
-from sandfleet_operator.plan.witness import MAX_KEPT, Head, Signed, contradicts, is_due, is_well_formed, statement
+from sandfleet_operator.plan.witness import (
+    MAX_KEPT,
+    Head,
+    Signed,
+    contradicts,
+    ends_soon,
+    is_due,
+    is_well_formed,
+    statement,
+)
 
 # Sessions whose signed heads are kept.
 REMEMBERED = 50_000
@@ -28,6 +38,20 @@ RELEASE_PATIENCE = 2.0
 Named = tuple[str, str]
 
 
+# Seconds between two looks for leases that are about to end.
+LOOK_SECONDS = 2.0
+
+
+class Memory(Protocol):
+    """Where the newest signed head of a session outlives this process."""
+
+    def recall(self, sandbox: Sandbox) -> Signed | None:
+        """What was kept of the sandbox's present pod."""
+
+    async def keep(self, sandbox: Sandbox, signed: Signed) -> None:
+        """Keeps it; where that fails, the next leader knows an older one."""
+
+
 class WitnessError(RuntimeError):
     """The environment asks for what cannot be. The message is "cannot X: why"."""
 
@@ -35,7 +59,8 @@ class WitnessError(RuntimeError):
 class Witness:
     """`read` asks an executor, `named` gives a session's public id and the uid of its pod, `write` audits.
 
-    `vouch` signs the fleet's own keys; None on one machine. `clock` gives seconds since the epoch.
+    `vouch` signs the fleet's own keys; None on one machine, where `memory` is None, too: sandboxes end with their fleet
+    there. `clock` gives seconds since the epoch.
     """
 
     def __init__(
@@ -47,23 +72,31 @@ class Witness:
         clock: Callable[[], float],
         *,
         vouch: Callable[[bytes], bytes] | None = None,
+        memory: Memory | None = None,
         records: int = DEFAULT_RECORDS,
     ) -> None:
         self._read, self._named, self._signer, self._write, self._clock = read, named, signer, write, clock
-        self._vouch, self._records = vouch, records
+        self._vouch, self._memory, self._records = vouch, memory, records
         self._signed: Recent[str, tuple[Signed, ...]] = Recent(REMEMBERED)
         self._busy: set[str] = set()
+        # The ends of leases before which a last head was asked for.
+        self._last: Recent[str, float] = Recent(REMEMBERED)
         self._background = BackgroundTasks()
 
     def heads(self, sandbox: Sandbox) -> Sequence[Signed]:
         """What was signed of the session, the newest last."""
-        return self._signed.get(self._named(sandbox)[0]) or ()
+        session = self._named(sandbox)[0]
+        if self._memory is not None and self._signed.get(session) is None:
+            # An earlier leader may have signed.
+            found = self._memory.recall(sandbox)
+            self._signed.put(session, (found,) if found else ())
+        return self._signed.get(session) or ()
 
     def renewed(self, sandbox: Sandbox) -> Sequence[Signed]:
         """What was signed so far; the executor is asked behind the answer."""
         if self._records and sandbox.sandbox_id not in self._busy:
             self._busy.add(sandbox.sandbox_id)
-            self._background.begin(self._renew(sandbox), f"sign the journal of {sandbox.sandbox_id}")
+            self._background.begin(self._renew(sandbox, self._records), f"sign the journal of {sandbox.sandbox_id}")
         return self.heads(sandbox)[-1:]
 
     async def released(self, sandbox: Sandbox | None) -> Sequence[Signed]:
@@ -72,7 +105,7 @@ class Witness:
             return ()
         try:
             async with asyncio.timeout(RELEASE_PATIENCE):
-                await self._sign(sandbox, 1)
+                await self._sign(sandbox, 1, keeps=False)
         except (FleetError, TimeoutError):
             # It ends whatever its executor says. Where the journal was changed, the audit has it.
             pass
@@ -83,23 +116,43 @@ class Witness:
         await self._sign(sandbox, 1)
         return self.heads(sandbox)
 
+    def watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
+        """From now on signs the last heads of sessions whose leases end. `clock` is that of leases."""
+        self._background.begin(self._watch(sandboxes, clock), "sign the last heads of journals")
+
+    async def _watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
+        while self._records:
+            self.look(list(sandboxes()), clock())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self, sandboxes: Iterable[Sandbox], now: float) -> None:
+        """Asks the executors of sessions whose lease is about to end, once for each lease."""
+        for sandbox in sandboxes:
+            end = sandbox.lease_expires
+            due = sandbox.bound and ends_soon(end, now) and self._last.get(sandbox.sandbox_id) != end
+            if not due or end is None or sandbox.sandbox_id in self._busy:
+                continue
+            self._last.put(sandbox.sandbox_id, end)
+            self._busy.add(sandbox.sandbox_id)
+            self._background.begin(self._renew(sandbox, 1), f"sign the last head of {sandbox.sandbox_id}")
+
     def close(self) -> None:
         self._background.close()
 
-    async def _renew(self, sandbox: Sandbox) -> None:
+    async def _renew(self, sandbox: Sandbox, records: int) -> None:
         try:
-            await self._sign(sandbox, self._records)
+            await self._sign(sandbox, records)
         except FleetError as error:
             if error.problem.reason == ClaimReason.JOURNAL_CHANGED.value:
                 raise
         finally:
             self._busy.discard(sandbox.sandbox_id)
 
-    async def _sign(self, sandbox: Sandbox, records: int) -> None:
-        """Raises FleetError."""
+    async def _sign(self, sandbox: Sandbox, records: int, *, keeps: bool = True) -> None:
+        """`keeps` for the next leader. Raises FleetError."""
         session, pod_uid = self._named(sandbox)
         head = await self._read(sandbox)
-        kept = self._signed.get(session) or ()
+        kept = self.heads(sandbox)
         last = kept[-1] if kept else None
         if not is_well_formed(head):
             why = "its executor has sent no head"
@@ -115,6 +168,8 @@ class Witness:
             kept = self._signed.get(session) or ()
             self._signed.put(session, tuple(sorted((*kept, signed), key=lambda one: one.time))[-MAX_KEPT:])
             self._audit(Verdict.ALLOWED, session, _details(signed))
+            if self._memory is not None and keeps:
+                self._background.begin(self._memory.keep(sandbox, signed), f"keep the signed head of {session}")
 
     def _made(self, session: str, pod_uid: str, head: Head) -> Signed:
         time = int(self._clock() * 1000)
@@ -153,6 +208,7 @@ def _details(signed: Signed) -> dict[str, str | int]:
         "key_id": signed.key_id,
         "public_key": base64url(signed.public_key),
         "signature": base64url(signed.signature),
+        "key_signature": base64url(signed.key_signature),
     }
 
 

@@ -36,6 +36,7 @@ from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessi
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.claims import check_reviewable
+from sandfleet_operator.fleet.usage.meter import UsageMeter, unmetered
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
@@ -57,11 +58,12 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         board: ReviewBoard,
         *,
         witness: Witness | None = None,
+        usage: UsageMeter | None = None,
     ) -> None:
         super().__init__(reviews, kubernetes, board)
         self._kube, self._received = kube, Received(kube, kubernetes, wall_clock)
         self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
-        self._witness = witness or unwitnessed()
+        self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
         self._sessions = Sessions(kube, credentials, kubernetes)
 
     async def authenticate(self, token: str) -> Caller:
@@ -168,7 +170,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         namespace, name = feed.parse_id(request.sandbox_id, doing="release")
         await self._reviews.authorize(caller, "delete", namespace, name)
         self.check_serving("release")
-        heads = await self._witness.released(known := self._sessions.of(request.sandbox_id))
+        heads = await self._read_last(known := self._sessions.of(request.sandbox_id))
         if known is not None and known.state in ASLEEP and request.unless_suspended:
             released = False
         elif known is not None:
@@ -247,7 +249,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
             raise _no_lease(request.sandbox_id)
         self._check_awake(known, request.sandbox_id)
         sandbox = await self._kubernetes.fleet.renew(known.sandbox_id, lease)
-        access, heads = self._sessions.access(caller, sandbox), map(head_message, self._witness.renewed(sandbox))
+        access, heads = self._sessions.access(caller, sandbox), map(head_message, self._read_behind(sandbox))
         return fleet_pb2.RenewResponse(sandbox=self._sessions.message(sandbox), access=access, journal_heads=heads)
 
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:

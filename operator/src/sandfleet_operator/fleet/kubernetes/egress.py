@@ -22,6 +22,7 @@ from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
 from sandfleet_operator.plan.pods import egress_probe as reach
 from sandfleet_operator.plan.pods.egress_probe import Known, Target
+from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
 # Seconds before each time that an executor is asked, each of which takes a second at most: about half a minute.
@@ -37,6 +38,7 @@ class ProbingExecutors(Executors, Protocol):
 
     async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> Sequence[bool]: ...
     async def journal_head(self, sandbox: Sandbox) -> Head: ...
+    async def usage(self, sandbox: Sandbox) -> Reading: ...
 
 
 @dataclass(slots=True)

@@ -329,9 +329,22 @@ class KubernetesFleet:
         return f"{sandbox.sandbox_id.partition('/')[0]}/{object_of(sandbox.claim)}", pod.uid if pod else ""
 
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
-        namespace, _, name = sandbox.sandbox_uid.partition("/")
-        found = self._store.get(Ref(POD, namespace, name))
+        found = self._store.get(_pod_ref(sandbox))
         return pod_of(found) if found else None
+
+    def annotation_of(self, sandbox: Sandbox, name: str) -> str:
+        """Of its pod; empty where that has none."""
+        found = self._store.get(_pod_ref(sandbox))
+        return str(found["metadata"].get("annotations", {}).get(name, "")) if found else ""
+
+    async def patch_pod(self, sandbox: Sandbox, operations: list[Json]) -> bool:
+        """Whether it is done: not where a test fails, or the pod is gone. Raises NotLeadingError."""
+        return await self._writer.patch(_pod_ref(sandbox), operations)
+
+
+def _pod_ref(sandbox: Sandbox) -> Ref:
+    namespace, _, name = sandbox.sandbox_uid.partition("/")
+    return Ref(POD, namespace, name)
 
 
 def _limits(settings: Settings) -> FleetLimits:

@@ -16,6 +16,7 @@ from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayIdentityServiceSe
 
 from sandfleet_operator.api.kube import LEASE, KubeError, Ref
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.values import State
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.cluster.kube_api import KubeApi
@@ -34,9 +35,11 @@ from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
+from sandfleet_operator.fleet.kubernetes.sessions.journals import PodMemory
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.telemetry.audit import AuditLog, audit_log
@@ -151,7 +154,7 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
         lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
         kubernetes = assemble(kube, signing, options.settings, lease)
         desk = desk_of(kube, kubernetes, signing, lease, audit)
-        measured = FleetMetrics(kubernetes.fleet)
+        measured = FleetMetrics(kubernetes.fleet, lambda: desk.board.waiting_for_people)
         own = process_families(times, lambda: lease.fencing)
         families = together(own, audit.families, kube.metrics.families, measured.families)
         server, port = await listen(
@@ -247,7 +250,7 @@ async def listen(
     `write` writes audit records; `measured` counts claims and sandboxes.
     """
     kubernetes.fleet.noted = noting(write)
-    measured = measured or FleetMetrics(kubernetes.fleet)
+    measured = measured or FleetMetrics(kubernetes.fleet, lambda: board.waiting_for_people)
     measured.begin()
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
@@ -258,9 +261,13 @@ async def listen(
         write,
         wall_clock,
         vouch=lambda said: credentials.authority.sign(said),  # noqa: PLW0108 - by the authority of that moment
+        memory=PodMemory(kubernetes),
         records=records_between(os.environ),
     )
-    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness)
+    witness.watch(lambda: kubernetes.scheduler.inventory.in_state(State.CLAIMED), kubernetes.clock)
+    usage = UsageMeter(kubernetes.executors.usage, measured.sessions.read, kubernetes.fleet.now)
+    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
+    board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)

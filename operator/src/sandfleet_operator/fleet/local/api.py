@@ -1,6 +1,7 @@
 """The fleet's API on one machine: one template, one pool, one caller and no namespaces."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -23,6 +24,7 @@ from sandfleet_operator.fleet.queue_messages import explanation_message, queue_m
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.claims import check_reviewable
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.fleet.usage.meter import UsageMeter, unmetered
 
 NO_NETWORK = fleet_pb2.EgressStatus(
     state=fleet_pb2.EGRESS_STATE_DENIED, reason="NoNetwork", message="it has no network but its own loopback"
@@ -50,13 +52,14 @@ class LocalFleetApi:
         reviewing: Reviewing,
         *,
         witness: Witness | None = None,
+        usage: UsageMeter | None = None,
     ) -> None:
         self._reviews, self._reviewers = reviewing
         self._fleet = fleet
         self._suspender = suspender
         self._templates = templates
         self._caller = Caller(holder)
-        self._witness = witness or unwitnessed()
+        self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
         self._received = LocalReceived(fleet.scheduler.inventory)
 
     async def authenticate(self, token: str) -> Caller:
@@ -113,6 +116,9 @@ class LocalFleetApi:
             sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
         )
 
+    def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:  # noqa: ARG002 - one machine has no pods
+        return ()
+
     async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="suspend")
         sandbox, kept = await self._suspender.suspend(
@@ -132,7 +138,8 @@ class LocalFleetApi:
         check_id(request.sandbox_id, "sandbox id", doing="release")
         if request.unless_suspended and self._suspender.is_asleep(request.sandbox_id):
             return fleet_pb2.ReleaseResponse(released=False)
-        heads = await self._witness.released(self._fleet.scheduler.inventory.get(request.sandbox_id))
+        known = self._fleet.scheduler.inventory.get(request.sandbox_id)
+        heads, _ = await asyncio.gather(self._witness.released(known), self._usage.released(known))
         released = await self._fleet.release(request.sandbox_id)
         return fleet_pb2.ReleaseResponse(released=released, journal_heads=map(head_message, heads))
 
@@ -142,6 +149,7 @@ class LocalFleetApi:
         if lease is not None:
             check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
         sandbox = await self._fleet.renew(request.sandbox_id, lease)
+        self._usage.renewed(sandbox)
         heads = map(head_message, self._witness.renewed(sandbox))
         return fleet_pb2.RenewResponse(sandbox=_message(sandbox), access=self._access(sandbox), journal_heads=heads)
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_se
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
-from sandfleet_operator.api.values import Amount, Isolation, Template
+from sandfleet_operator.api.values import Amount, Isolation, State, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.reviews import ReviewClient
@@ -43,6 +43,7 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -50,6 +51,8 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 from sandfleet_operator.telemetry.export import Export
 from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
+from sandfleet_operator.telemetry.metrics import Family, exposition, together
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 STARTS_PER_CORE = 2
 # Seconds that calls in progress have to end when the fleet ends.
@@ -71,6 +74,8 @@ class Options:
     state_dir: Path | None = None
     ready_fd: int | None = None
     lifeline_fd: int | None = None
+    # Of 127.0.0.1, for `GET /metrics`; 0: none.
+    metrics_port: int = 0
     pool_size: int = 2
     max_sandboxes: int = 128
     # Seconds that a session may stay suspended.
@@ -107,6 +112,10 @@ def serve_local(options: Options) -> int:
     return 0
 
 
+# A fleet of one machine has no rival.
+ALONE = Standing(ready=True, leads=True)
+
+
 class ServeError(Exception):
     """Its message is "cannot X: why"."""
 
@@ -123,14 +132,15 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         )
         holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
         witness = _witness(executors, signer, audit)
-        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness)
+        witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         fleet.noted = noting(audit.write)
-        measured, export = FleetMetrics(fleet), Export.begun("fleet", os.environ)
-        measured.begin()
+        (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
+        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
         server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
-        exporting = export.run(lambda: [*audit.families(), *measured.families()])
-        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), exporting)
+        families = together(audit.families, measured.families)
+        serving = _serve_metrics(options.metrics_port, families)
+        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
         beside = [asyncio.create_task(work) for work in besides]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
@@ -141,6 +151,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         finally:
             board.close()
             witness.close()
+            usage.close()
             for task in beside:
                 task.cancel()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
@@ -149,6 +160,20 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
                 await working
             audit.close()
             await asyncio.to_thread(export.close)
+
+
+def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> tuple[FleetMetrics, UsageMeter]:
+    """The fleet's metrics, which count from now on, and what reads the usage of its sessions for them."""
+    measured = FleetMetrics(fleet, lambda: board.waiting_for_people)
+    measured.begin()
+    board.answered = measured.reviews.answered
+    return measured, UsageMeter(executors.usage, measured.sessions.read, fleet.now)
+
+
+async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:
+    """Until it is cancelled; port 0: nothing."""
+    probes = Probes(lambda: True, lambda: ALONE, lambda: exposition(families()))
+    await probes.serve(port, "127.0.0.1")
 
 
 def _audit(directory: OwnerDir) -> AuditLog:

@@ -112,6 +112,8 @@ class ReviewBoard:
         self._rules = rules
         self._audit, self._tell = audit, tell
         self._sessions: dict[str, _Session] = {}
+        # Called with the sandbox, the answer and the seconds that its request has waited.
+        self.answered: Callable[[str, str, float], None] = lambda _, __, ___: None
 
     def follow(self, sandbox_id: str) -> None:
         """Until it ends; nothing where it is followed already."""
@@ -181,6 +183,7 @@ class ReviewBoard:
             # What the reviewer has looked at: the executor compares it with what is so now.
             seen.state = request.state
             await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
+        self.answered(request.sandbox_id, verb, time.time() - review.since.ToMicroseconds() / 1e6)
         if verb != "deny":
             session.known(review).approved(_request(review), edit or None)
         return fleet_pb2.AnswerReviewResponse()

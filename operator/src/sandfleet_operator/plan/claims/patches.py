@@ -65,6 +65,14 @@ def owner_patch(pod_uid: str, record: Record, owner: Meta) -> list[Json]:
     ]
 
 
+def journal_patch(pod_uid: str, text: str) -> list[Json]:
+    """Writes down the newest signed head of a pod's journal, for the next leader."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "add", "path": annotation_path(names.JOURNAL_HEAD), "value": text},
+    ]
+
+
 def _label(key: str) -> str:
     return f"/metadata/labels/{_escaped(key)}"
 

@@ -53,6 +53,8 @@ SUSPENDED_UNTIL = f"{GROUP}/suspended-until"
 # Since when a claim's session is preempted and when its claim has arrived, "SECONDS-SECONDS" since the epoch; empty
 # while it is not.
 PREEMPTED = f"{GROUP}/preempted"
+# Annotation of a claimed pod: the newest head of its journal that the fleet has signed, see plan/witness.py.
+JOURNAL_HEAD = f"{GROUP}/journal-head"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
@@ -66,6 +68,7 @@ CONTROL_ANNOTATIONS = frozenset(
         SERVICES,
         BOUND_POD,
         CLAIM,
+        JOURNAL_HEAD,
         LEASE_EXPIRES,
         RETENTION,
         SUSPENDED_UNTIL,

@@ -115,7 +115,7 @@ def _requests(container: Json) -> Json:
 
 def _container(status: Json) -> Json:
     slim, state = _only(status, ("name", "imageID")), _dict(status, "state")
-    if told := _only(state, ("waiting", "terminated")):
+    if told := _only(state, ("waiting", "running", "terminated")):
         slim["state"] = told
     return slim
 

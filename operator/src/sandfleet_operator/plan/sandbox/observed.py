@@ -1,10 +1,12 @@
 """What the operator has observed of one sandbox, as values. Times are seconds since the epoch."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kept import once
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
@@ -59,6 +61,8 @@ class Pod:
     disruption_message: str = ""
     # Its container has ended for good: restartPolicy is Never.
     ended: Ended | None = None
+    # scheduled, started, ready: when it came to each of them, for traces.
+    marks: tuple[tuple[str, float], ...] = ()
 
     @property
     def contract(self) -> str:
@@ -245,6 +249,7 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
         disruption=disruption,
         disruption_message=why,
         ended=_ended(status, _part(state, "terminated")),
+        marks=_marks(conditions, _part(state, "running")),
     )
 
 
@@ -312,6 +317,22 @@ def _word(obj: Mapping[str, Any], name: str) -> str:
 
 def _first(items: Sequence[Mapping[str, Any]], name: str, value: str) -> Mapping[str, Any]:
     return next((one for one in items if one.get(name) == value), {})
+
+
+def _marks(conditions: Sequence[Mapping[str, Any]], running: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """What a pod came to and when, in whole seconds; without what is not there, and without what is no time."""
+    scheduled, ready = (_first(conditions, "type", name) for name in ("PodScheduled", "Ready"))
+    told = {
+        "scheduled": scheduled.get("lastTransitionTime") if scheduled.get("status") == "True" else None,
+        "started": running.get("startedAt"),
+        "ready": ready.get("lastTransitionTime") if ready.get("status") == "True" else None,
+    }
+    found = []
+    for name, said in told.items():
+        # Only for traces: whatever stands there, the pod can be read.
+        with contextlib.suppress(FleetError):
+            found.append((name, moment(said, f"status.{name}")))
+    return tuple(found)
 
 
 def _unschedulable(conditions: Sequence[Mapping[str, Any]]) -> str:

@@ -304,7 +304,7 @@ class UsageRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UsageResponse(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits", "ended", "tool_calls")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -318,6 +318,8 @@ class UsageResponse(_message.Message):
     WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
@@ -331,7 +333,31 @@ class UsageResponse(_message.Message):
     written_bytes: int
     executions: int
     limits: _common_pb2.Limits
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ...) -> None: ...
+    ended: _containers.RepeatedCompositeFieldContainer[EndedExecutions]
+    tool_calls: _containers.RepeatedCompositeFieldContainer[EndedToolCalls]
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedExecutions, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[EndedToolCalls, _Mapping]]] = ...) -> None: ...
+
+class EndedExecutions(_message.Message):
+    __slots__ = ("commands", "outcome", "blame", "counts", "wall_seconds")
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    BLAME_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    commands: bool
+    outcome: _common_pb2.Outcome
+    blame: _common_pb2.Blame
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    wall_seconds: float
+    def __init__(self, commands: _Optional[bool] = ..., outcome: _Optional[_Union[_common_pb2.Outcome, str]] = ..., blame: _Optional[_Union[_common_pb2.Blame, str]] = ..., counts: _Optional[_Iterable[int]] = ..., wall_seconds: _Optional[float] = ...) -> None: ...
+
+class EndedToolCalls(_message.Message):
+    __slots__ = ("end", "count")
+    END_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    end: str
+    count: int
+    def __init__(self, end: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class WatchUsageRequest(_message.Message):
     __slots__ = ("interval",)

@@ -1,0 +1,1 @@
+"""What sessions use, by the word of their executors."""
