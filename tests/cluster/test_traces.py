@@ -150,7 +150,7 @@ def faults(trace_id, outputs, spans):
         if served.span.name.endswith("FleetService/Claim") and names not in (["bind"], ["wait", "start", "bind"]):
             wrong.append(f"the fleet's claim has the phases {names}")
     pods = [[one.span.name for one in start.children] for start in named(root, "start")]
-    # The fleet may greet a pod that listens before the kubelet has said that it is ready: the greeting then has that time.
+    # The fleet may greet a pod that listens before the kubelet says that it is ready: the greeting then has that time.
     whole = (["schedule", "pull", "boot", "greet"], ["schedule", "pull", "greet"])
     wrong += [f"a start has the phases {names}" for names in pods if names not in whole]
     return wrong
