@@ -158,7 +158,7 @@ class AsyncJournal:
         )
 
     async def _read(self, first: int, pod_uid: str, most: int = 0) -> AsyncIterator[bytes]:
-        """Yield the lines in pieces. `most`: the number of the last record that is wanted; 0 wants all there are now."""
+        """Yield the lines in pieces. `most`: the last record that is wanted; 0 wants all that there are now."""
         if most and first > most:
             return
         size = 0
