@@ -1,4 +1,4 @@
-"""The client's own checks of signatures say what OpenSSL says, of good ones and of forms that have broken other libraries."""
+"""The client checks signatures as OpenSSL does: good ones, and forms that have broken other libraries."""
 
 import pytest
 from cryptography.exceptions import InvalidSignature
