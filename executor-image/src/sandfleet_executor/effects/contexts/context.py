@@ -17,7 +17,7 @@ from sandfleet_executor.core.executions.events import Rollback, Started
 from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.effects.contexts import copies
-from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter
+from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter, Lend
 from sandfleet_executor.effects.contexts.interpreter_slot import (
     ContextServices,
     ContextSpec,
@@ -28,6 +28,7 @@ from sandfleet_executor.effects.contexts.looks import Looks
 from sandfleet_executor.effects.contexts.queue import CellQueue, CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED, NothingToSaveError, StateError
 from sandfleet_executor.effects.contexts.state_transfer import Restored
+from sandfleet_executor.effects.contexts.tables import Tables
 from sandfleet_executor.effects.contexts.variables import Held, Place, Variables
 from sandfleet_executor.effects.executions import spans
 from sandfleet_executor.effects.executions.execution import Execution
@@ -52,6 +53,7 @@ class Context:
         place = Place(services.states, services.memory_bytes, services.session.namespace)
         self.variables = Variables(held, place, spec.persistence.autosave if spec.can_be_kept else None)
         self.looks = Looks(spec, self._queue, self.start)
+        self.tables = Tables(spec, self._queue, self.start, self._was_given)
         # The parts of the state that the next cell does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether to start from an earlier executor's save; what came of it, and what the next cell is told of it.
@@ -165,24 +167,22 @@ class Context:
 
     async def save(self, name: str, bounds: Bounds, kind: str = NAMED) -> Manifest:
         """Saves the variables under the name. Raises StateError and NamespaceError."""
-        self._check_kept("save")
+        check_kept(self.spec, "save")
         return await self.variables.save(kind, name, bounds)
 
     async def restore(self, name: str, seconds: float) -> Restored:
         """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
-        self._check_kept("restore")
+        check_kept(self.spec, "restore")
         await self._session.settled(None)
         async with self._queue.lock:
             restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
-        self._slot.changed()
-        self.variables.cell_ended()
+        self._was_given()
         return restored
 
-    def _check_kept(self, verb: str) -> None:
-        if not self.spec.can_be_kept:
-            raise NothingToSaveError(
-                f"cannot {verb} context {self.id}: variables of {self.spec.language} cannot be saved"
-            )
+    def _was_given(self) -> None:
+        """There are variables that no cell has made."""
+        self._slot.changed()
+        self.variables.cell_ended()
 
     async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
         """Restores what it begins from, or the newest save. `first`: an earlier executor's, whose numbers go on."""
@@ -255,7 +255,9 @@ class Context:
         self, meter: ExecutionMeter, request: CellRequest, interpreter: Interpreter, namespace: Namespace
     ) -> None:
         execution = meter.execution
-        cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
+        cell, end = await run_in(
+            interpreter, namespace, meter, request, lend=self._services.lend, number=self.executions
+        )
         lost: tuple[str, ...] = ()
         if cell.unread and execution.cause is Cause.NONE:
             # Another execution has killed the interpreter, and this cell has not begun: it runs in a new one.
@@ -265,7 +267,9 @@ class Context:
                 meter.close(verdict_on(error))
                 return
             lost, self._lost = self._lost, ()
-            cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
+            cell, end = await run_in(
+                interpreter, namespace, meter, request, lend=self._services.lend, number=self.executions
+            )
         verdict = judge_cell(facts := cell_facts(execution, cell, end, request))
         if not isinstance(end, Done):
             lost, rolled_back = await self._after_a_kill(namespace)
@@ -382,15 +386,27 @@ def close_unstarted(meter: ExecutionMeter, context_id: str, error: NamespaceErro
         meter.close(verdict_on(error))
 
 
+def check_kept(spec: ContextSpec, verb: str) -> None:
+    """Raises NothingToSaveError."""
+    if not spec.can_be_kept:
+        raise NothingToSaveError(f"cannot {verb} context {spec.id}: variables of {spec.language} cannot be saved")
+
+
 async def run_in(
-    interpreter: Interpreter, namespace: Namespace, meter: ExecutionMeter, request: CellRequest, number: int
+    interpreter: Interpreter,
+    namespace: Namespace,
+    meter: ExecutionMeter,
+    request: CellRequest,
+    *,
+    lend: Lend,
+    number: int,
 ) -> tuple[Cell, Done | Exit | BadFrame]:
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
     envs = request.envs | meter.environment()
     header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
     meter.trace.enter(spans.RUN)
     with namespace.busy():
-        cell = interpreter.begin(meter, header, request.code)
+        cell = interpreter.begin(meter, header, request.code, lend)
         await end_or_stop(meter, cell.end, request.timeout, interpreter.interrupt)
         if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
             if not isinstance(cell.end.result(), Done):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.contexts import frames, rollback
-from sandfleet_executor.core.contexts.frames import BadFrame, Clearing, Done
+from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done
 from sandfleet_executor.core.contexts.rollback import Refusal
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
@@ -32,6 +32,10 @@ COPY_SECONDS = 10.0
 RESUME_SECONDS = 10.0
 
 
+# Asks another context to send a table to the descriptor; why it does not, as a header, where it does not.
+Lend = Callable[[Asked, int], Awaitable[dict[str, Any]]]
+
+
 @dataclass
 class Cell:
     """The cell that an interpreter runs."""
@@ -41,6 +45,9 @@ class Cell:
     end: asyncio.Future[Done | Exit | BadFrame]
     meter: ExecutionMeter
     cpu_at_start: float
+    lend: Lend
+    # A table that it waits for.
+    lending: asyncio.Task[None] | None = None
     error_name: str = ""
     # The interpreter has ended without reading it: another execution has killed it.
     unread: bool = False
@@ -118,10 +125,11 @@ class Interpreter:
         self._started = True
         return self
 
-    def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str) -> Cell:
+    def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str, lend: Lend) -> Cell:
         """Sends a cell to the interpreter."""
         execution = meter.execution
-        cell = Cell(execution, asyncio.get_running_loop().create_future(), meter, cpu_at_start=self._cpu_seen)
+        ending = asyncio.get_running_loop().create_future()
+        cell = Cell(execution, ending, meter, cpu_at_start=self._cpu_seen, lend=lend)
         for stream, limiter in self._between.items():
             self._pass_on(limiter, stream, execution)
             self._between[stream] = HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True)
@@ -205,6 +213,9 @@ class Interpreter:
         except BadFrame as error:
             self._finish(error)
             return
+        self._on_said(cell, said)
+
+    def _on_said(self, cell: Cell, said: Result | Clearing | Error | Done | Asked) -> None:
         match said:
             case Result():
                 self._on_result(cell, said)
@@ -213,6 +224,11 @@ class Interpreter:
                 cell.execution.emit(said.event)
                 if said.answer:
                     self._child.channel.send({"op": "cleared"})
+            case Asked():
+                if cell.lending and not cell.lending.done():
+                    self._finish(BadFrame("cannot lend a table: the interpreter asks for two at once"))
+                else:
+                    cell.lending = asyncio.create_task(self._lend(cell, said))
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
@@ -223,6 +239,13 @@ class Interpreter:
                 self._written_told += said.written_bytes
                 cell.execution.ending = True
                 self._finish(said)
+
+    async def _lend(self, cell: Cell, asked: Asked) -> None:
+        """Both interpreters get an end of a socket: the table goes past the executor."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            refusal = await cell.lend(asked, theirs.fileno())
+            self._child.channel.send({"op": "frame", **refusal}, fds=() if refusal else (ours.fileno(),))
 
     def _on_result(self, cell: Cell, result: Result) -> None:
         if result.is_update:
