@@ -1,6 +1,7 @@
 """What contexts of SQL alone have: statements and their tables, files, frames of Python, and what they cannot reach."""
 
 import asyncio
+import json
 
 import pandas as pd
 import pytest
@@ -26,8 +27,8 @@ def sql(sandbox):
 
 async def test_each_statement_shows_its_rows_and_the_last_one_is_the_result(sql):
     execution = await sql("CREATE OR REPLACE TABLE t AS SELECT 1 AS a; SELECT 'x;' AS b, NULL AS b; FROM t")
-    assert [each.json for each in execution.results] == [
-        {"columns": ["b", "b"], "types": ["VARCHAR", "INTEGER"], "rows": [["x;", None]], "total_rows": 1},
+    assert [json.loads(each.json) for each in execution.results] == [
+        {"columns": ["b", "b"], "types": ["VARCHAR", "NULL"], "rows": [["x;", None]], "total_rows": 1},
         {"columns": ["a"], "types": ["INTEGER"], "rows": [[1]], "total_rows": 1},
     ]
     assert execution.text == "a\n-\n1\n(1 row)"
@@ -46,6 +47,7 @@ async def test_rows_are_bounded_and_counted(sql):
     [
         ("SELECT 1;\nSELECT nope FROM range(3)", "BinderException", 2),
         ("SELECT 1;\n\n  SELECT 'a'\n  + 1 FROM nope", "CatalogException", 4),
+        ("SELECT 1;\n\nCREATE TABLE q AS\nSELECT nope", "BinderException", 4),
         ("SELECT 1;\n\nSELEC", "SyntaxError", 3),
     ],
 )
@@ -60,7 +62,7 @@ async def test_files_of_the_workspace_are_read_and_written(sandbox, sql):
     await sandbox.files.write("in.csv", "a\n3\n")
     await sandbox.files.write("in.json", '[{"a": 4}]')
     execution = await sql("SELECT sum(a) AS a FROM (FROM 'in.parquet' UNION FROM 'in.csv' UNION FROM 'in.json')")
-    assert execution.results[0].json["rows"] == [[10]]
+    assert json.loads(execution.results[0].json)["rows"] == [[10]]
     assert (await sql("COPY (SELECT 5 AS a) TO 'out.csv'")).files.created == ("out.csv",)
     assert await sandbox.files.read("out.csv") == "a\n5\n"
 
@@ -71,7 +73,7 @@ async def test_frames_of_python_are_tables_and_results_are_frames(sandbox, sql, 
     execution = await sql(
         "CREATE OR REPLACE VIEW v AS SELECT a + 1 AS b FROM df; SELECT sum(b) FROM v JOIN df ON a = b"
     )
-    assert execution.results[0].json["rows"] == [[sum(range(1, 200_000))]]
+    assert json.loads(execution.results[0].json)["rows"] == [[sum(range(1, 200_000))]]
     await sql("SELECT b FROM v")
     assert (await sandbox.run_code("int(sql.last.b.sum()), len(sql.last)")).text == f"({sum(range(200_001))}, 200000)"
     # What the variable holds is read in each cell.

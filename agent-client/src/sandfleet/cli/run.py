@@ -129,6 +129,13 @@ def _run_javascript(sandbox: Sandbox, code: str, options: argparse.Namespace) ->
     return _run_cell(sandbox, code, options, "javascript")
 
 
+def _run_sql(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+    if options.arguments:
+        quoted = ", ".join("'" + each.replace("'", "''") + "'" for each in options.arguments)
+        sandbox.run_code(f"SET VARIABLE arguments = [{quoted}]", language="sql").raise_for_error()
+    return _run_cell(sandbox, code, options, "sql")
+
+
 def _run_cell(sandbox: Sandbox, code: str, options: argparse.Namespace, language: str) -> Execution:
     shown = not options.json
     context = "default" if language == "python" else f"default-{language}"
@@ -145,7 +152,7 @@ def _run_cell(sandbox: Sandbox, code: str, options: argparse.Namespace, language
         )
 
 
-_CELLS = {"python": _run_python, "javascript": _run_javascript}
+_CELLS = {"python": _run_python, "javascript": _run_javascript, "sql": _run_sql}
 
 
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:

@@ -17,7 +17,7 @@ from sandfleet_executor.core.executions.events import Rollback, Started
 from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.effects.contexts import copies
-from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter, Lend
+from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.contexts.interpreter_slot import (
     ContextServices,
     ContextSpec,
@@ -103,6 +103,7 @@ class Context:
         """
         async with self._starting:
             interpreter = await self._started()
+        interpreter.lend = self._services.lend
         if self.deleted:
             # No later call would end it.
             interpreter.kill()
@@ -255,9 +256,7 @@ class Context:
         self, meter: ExecutionMeter, request: CellRequest, interpreter: Interpreter, namespace: Namespace
     ) -> None:
         execution = meter.execution
-        cell, end = await run_in(
-            interpreter, namespace, meter, request, lend=self._services.lend, number=self.executions
-        )
+        cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
         lost: tuple[str, ...] = ()
         if cell.unread and execution.cause is Cause.NONE:
             # Another execution has killed the interpreter, and this cell has not begun: it runs in a new one.
@@ -267,9 +266,7 @@ class Context:
                 meter.close(verdict_on(error))
                 return
             lost, self._lost = self._lost, ()
-            cell, end = await run_in(
-                interpreter, namespace, meter, request, lend=self._services.lend, number=self.executions
-            )
+            cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
         verdict = judge_cell(facts := cell_facts(execution, cell, end, request))
         if not isinstance(end, Done):
             lost, rolled_back = await self._after_a_kill(namespace)
@@ -393,20 +390,14 @@ def check_kept(spec: ContextSpec, verb: str) -> None:
 
 
 async def run_in(
-    interpreter: Interpreter,
-    namespace: Namespace,
-    meter: ExecutionMeter,
-    request: CellRequest,
-    *,
-    lend: Lend,
-    number: int,
+    interpreter: Interpreter, namespace: Namespace, meter: ExecutionMeter, request: CellRequest, number: int
 ) -> tuple[Cell, Done | Exit | BadFrame]:
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
     envs = request.envs | meter.environment()
     header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
     meter.trace.enter(spans.RUN)
     with namespace.busy():
-        cell = interpreter.begin(meter, header, request.code, lend)
+        cell = interpreter.begin(meter, header, request.code)
         await end_or_stop(meter, cell.end, request.timeout, interpreter.interrupt)
         if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
             if not isinstance(cell.end.result(), Done):

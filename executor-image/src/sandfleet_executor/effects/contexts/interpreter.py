@@ -45,7 +45,6 @@ class Cell:
     end: asyncio.Future[Done | Exit | BadFrame]
     meter: ExecutionMeter
     cpu_at_start: float
-    lend: Lend
     # A table that it waits for.
     lending: asyncio.Task[None] | None = None
     error_name: str = ""
@@ -77,6 +76,8 @@ class Interpreter:
         self.broken = False
         # It has a process; before that, the end of the namespace may end its socket.
         self._started = False
+        # How it gets tables of other contexts.
+        self.lend: Lend | None = None
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -125,11 +126,10 @@ class Interpreter:
         self._started = True
         return self
 
-    def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str, lend: Lend) -> Cell:
+    def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str) -> Cell:
         """Sends a cell to the interpreter."""
         execution = meter.execution
-        ending = asyncio.get_running_loop().create_future()
-        cell = Cell(execution, ending, meter, cpu_at_start=self._cpu_seen, lend=lend)
+        cell = Cell(execution, asyncio.get_running_loop().create_future(), meter, cpu_at_start=self._cpu_seen)
         for stream, limiter in self._between.items():
             self._pass_on(limiter, stream, execution)
             self._between[stream] = HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True)
@@ -228,7 +228,7 @@ class Interpreter:
                 if cell.lending and not cell.lending.done():
                     self._finish(BadFrame("cannot lend a table: the interpreter asks for two at once"))
                 else:
-                    cell.lending = asyncio.create_task(self._lend(cell, said))
+                    cell.lending = asyncio.create_task(self._lend(said))
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
@@ -240,11 +240,11 @@ class Interpreter:
                 cell.execution.ending = True
                 self._finish(said)
 
-    async def _lend(self, cell: Cell, asked: Asked) -> None:
+    async def _lend(self, asked: Asked) -> None:
         """Both interpreters get an end of a socket: the table goes past the executor."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            refusal = await cell.lend(asked, theirs.fileno())
+            refusal = await self.lend(asked, theirs.fileno()) if self.lend else {"reason": "NoTable"}
             self._child.channel.send({"op": "frame", **refusal}, fds=() if refusal else (ours.fileno(),))
 
     def _on_result(self, cell: Cell, result: Result) -> None:

@@ -26,6 +26,7 @@ BATCH_ROWS = 1 << 17
 # What `last` may hold, in bytes, at most and of the sandbox's memory.
 LAST_BYTES, LAST_SHARE = 256 * MIB, 8
 LINE = re.compile(r"^LINE (\d+):", re.MULTILINE)
+HUGEINT = pa.decimal128(38, 0)
 # Its names for what the contexts of all languages call alike.
 NAMES = {"ParserException": "SyntaxError", "OutOfMemoryException": "MemoryError"}
 
@@ -94,15 +95,21 @@ class Database:
         """Runs a statement; its rows, if it is one that has rows. `check` is called now and then, and may raise."""
         if statement.type == duckdb.StatementType.LOAD:
             raise Refused("cannot install or load an extension: a sandbox has those that are built in")
+        query = statement.query.strip()
         if statement.expected_result_type != [duckdb.ExpectedResultType.QUERY_RESULT]:
-            self._con.execute(statement)
+            self._con.execute(query)
             return None
-        relation = self._con.sql(statement.query)
+        try:
+            relation = self._con.sql(query)
+        except (duckdb.BinderException, CatalogException) as error:
+            raise self._placed(query) or error from None
         if relation is None:
             return None
         reader = relation.to_arrow_reader(BATCH_ROWS)
         schema = reader.schema
-        result = Result(list(schema.names), [str(each) for each in relation.types], [[] for _ in schema.names])
+        result = Result(
+            list(schema.names), [str(each).strip('"') for each in relation.types], [[] for _ in schema.names]
+        )
         kept: list[Any] | None = []
         size = 0
         for batch in reader:
@@ -117,12 +124,23 @@ class Database:
         self._keep(schema, kept)
         return result
 
+    def _placed(self, query: str) -> Exception | None:
+        """The same error with its line, which a relation's lacks. EXPLAIN runs nothing."""
+        try:
+            self._con.execute(f"EXPLAIN\n{query}").fetchall()
+        except (duckdb.BinderException, CatalogException) as error:
+            return type(error)(LINE.sub(lambda found: f"LINE {int(found[1]) - 1}:", str(error), count=1))
+        except duckdb.Error:
+            # What cannot be explained, as EXPLAIN itself.
+            pass
+        return None
+
     def _keep(self, schema: Any, batches: list[Any] | None) -> None:
         if batches is None:
             why = f"cannot get last: it has more than {self._last_bytes} bytes; make a table of it, or fewer rows"
             self._last = tables.RefusedError("TooLarge", why)
         else:
-            self._last = pa.Table.from_batches(batches, schema)
+            self._last = fitted(pa.Table.from_batches(batches, schema))
 
     # Tables in and out
 
@@ -160,7 +178,7 @@ class Database:
             size += batch.nbytes
             if size > most:
                 raise tables.RefusedError("TooLarge", f"cannot get {name}: it has more than the limit of {most} bytes")
-        return pa.Table.from_batches(batches, reader.schema)
+        return fitted(pa.Table.from_batches(batches, reader.schema))
 
     def take(self, header: Mapping[str, Any], sock: socket.socket) -> None:
         """Makes a table of what comes."""
@@ -179,6 +197,18 @@ class Database:
         finally:
             self._con.unregister("_came")
         tables.acknowledge(sock, table, "pyarrow")
+
+
+def fitted(table: Any) -> Any:
+    """Sums of integers (HUGEINT) come as decimals of 38 digits: they are integers again, or floats above 64 bits."""
+    for number, field_ in enumerate(table.schema):
+        if field_.type == HUGEINT:
+            try:
+                column = table.column(number).cast(pa.int64())
+            except pa.ArrowInvalid:
+                column = table.column(number).cast(pa.float64())
+            table = table.set_column(number, field_.name, column)
+    return table
 
 
 def quoted(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import html
 import json
+from decimal import Decimal
 from typing import Any
 
 from .database import Result
@@ -56,4 +57,6 @@ def _json(result: Result) -> str:
 
 
 def _plain_value(value: Any) -> Any:
+    if isinstance(value, Decimal) and value.is_finite() and value == int(value):
+        return int(value)
     return _text(value) if isinstance(value, str) else value
