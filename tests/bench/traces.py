@@ -3,7 +3,9 @@
 import asyncio
 import http.client
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from sandfleet import AsyncSandbox
 from sandfleet.observe import provider
+from sandfleet.observe.report.assemble import report
+from sandfleet.observe.report.journal import Journal, Recorded
+from sandfleet.observe.report.page import html
 from sandfleet.observe.spans.receiver import Receiver
 from sandfleet.observe.spans.store import SpanStore
 from sandfleet_operator.telemetry.control_plane import ClaimMetrics
@@ -31,6 +36,7 @@ TURNS, CELLS, BLOCKS = 120, 5, 8
 BATCHES, BATCH, SENDERS = 40, 512, 2
 DEAD = 50_000
 COUNTS = 200_000
+STEPS = 10_000
 RECEIVER = """
 import pathlib, sys
 from sandfleet.observe.spans.receiver import Receiver
@@ -55,6 +61,15 @@ def figures() -> Iterator[Figure]:
     progress("an exporter whose collector is dead")
     yield dead()
     yield counted()
+    if shutil.which("chromium"):
+        progress("reports in a browser")
+        yield Figure(
+            f"a report of {STEPS:,} steps is drawn",
+            drawn(STEPS),
+            "ms",
+            drawn(1),
+            "beside one of one step; target ≤ 1 s",
+        )
 
 
 @contextmanager
@@ -147,6 +162,20 @@ def dead() -> Figure:
     exporter.shutdown()
     traced.shutdown()
     return Figure(f"growth after {DEAD:,} spans to a dead collector", grown, "MiB", note="the queue holds 2,048 spans")
+
+
+def drawn(count: int) -> float:
+    """Milliseconds from the opening of a report to its end, by the page's own clock."""
+    text = "print(1)\n" * 20
+    journal = Journal(
+        "bench", {f"e{n}": Recorded(begun=float(n), seconds=0.5, code=text, output=text) for n in range(1, count + 1)}
+    )
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        page = Path(folder) / "report.html"
+        page.write_text(html(report("bench", [], [journal])), encoding="utf-8")
+        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
+        shown = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True)
+    return float(re.search(r'data-drawn="(\d+)"', shown.stdout)[1])
 
 
 def counted() -> Figure:
