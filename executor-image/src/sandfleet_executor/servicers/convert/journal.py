@@ -63,6 +63,7 @@ def opened(session: Session) -> Body:
         "contract": config.contract,
         "isolation": config.isolation,
         "network": config.network,
+        "mounts": dict(session.mounts.told()),
         "limits": dataclasses.asdict(session.limits),
         "environment": {name: envs[name] for name in bwrap.FIXED if name in envs},
         "envs": hashed_envs(session.given_envs),
