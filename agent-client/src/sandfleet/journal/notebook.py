@@ -237,6 +237,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any], Paint], tuple[str, list[str]]]] =
         for word in (
             "file",
             "state",
+            "table",
             "look",
             "suspended",
             "resumed",

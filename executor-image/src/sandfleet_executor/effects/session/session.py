@@ -127,6 +127,7 @@ class Session:
             self.states,
             copied_bytes=lambda: self.config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
+            lend=lambda asked, descriptor: self.contexts.lend(asked, descriptor),  # noqa: PLW0108  they are made of this
         )
 
     def _service_session(self) -> ServiceSession:
