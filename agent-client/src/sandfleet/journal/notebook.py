@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from sandfleet.journal.records import Record
 
 # Of one text and of one list that are shown; the record has the rest.
 MAX_LINES, MAX_COLUMNS, MAX_ITEMS = 40, 400, 20
+# Of the lines that are shown of a long text: an error stands at its end.
+_LAST_LINES = 10
 
 Paint = Callable[[str, str], str]
 _GOOD = ("ok",)
@@ -82,7 +85,7 @@ def code_of(body: Mapping[str, Any]) -> str:
     text = mapping(body.get("code")).get("text")
     if isinstance(text, str):
         return text
-    return " ".join(text_of(each) for each in items(body.get("argv")))
+    return shlex.join(text_of(each) for each in items(body.get("argv")))
 
 
 def _execution(body: Mapping[str, Any], paint: Paint) -> tuple[str, list[str]]:
@@ -129,22 +132,61 @@ def _files(files: Mapping[str, Any], paint: Paint) -> list[str]:
 
 
 def _clipped(text: str) -> list[str]:
-    """The lines of a text, escaped, as many as are shown."""
+    """The lines of a text, escaped; of many the first and the last ones."""
     if not text:
         return []
     found = text.rstrip("\n").split("\n")
-    shown = [visible(line)[:MAX_COLUMNS] for line in found[:MAX_LINES]]
-    return [*shown, f"… {len(found) - MAX_LINES} more lines"] if len(found) > MAX_LINES else shown
+    left_out = len(found) - MAX_LINES
+    if left_out > 1:
+        found[MAX_LINES - _LAST_LINES : -_LAST_LINES] = [f"… {left_out} more lines"]
+    return [visible(line)[:MAX_COLUMNS] for line in found]
 
 
 def _opened(body: Mapping[str, Any], paint: Paint) -> tuple[str, list[str]]:
     said = f"session {text_of(body.get('session'))}, pod {text_of(body.get('pod'))}"
     what = [text_of(body.get(name)) for name in ("contract", "isolation", "executor")]
     lines = [paint(", ".join(word for word in what if word), "dim")]
+    mounts = [f"{text_of(path)} from {text_of(folder)}" for path, folder in mapping(body.get("mounts")).items()]
+    for word, found in (
+        ("network", [body["network"]] if body.get("network") else []),
+        ("packages", items(body.get("packages"))),
+        ("mounts", mounts),
+        ("variables, as digests", list(mapping(body.get("envs")))),
+    ):
+        if found:
+            lines.append(paint(f"{word}: {_listed(found)}", "dim"))
     earlier = mapping(body.get("earlier"))
     if earlier:
         lines.append(f"goes on from record {text_of(earlier.get('n'))} of pod {text_of(earlier.get('pod'))}")
     return said, lines
+
+
+def _listed(found: list[Any]) -> str:
+    more = f" and {len(found) - MAX_ITEMS} more" if len(found) > MAX_ITEMS else ""
+    return ", ".join(text_of(each) for each in found[:MAX_ITEMS]) + more
+
+
+def _context(body: Mapping[str, Any], _paint: Paint) -> tuple[str, list[str]]:
+    operation, parent = text_of(body.get("op")), text_of(body.get("parent"))
+    if parent:
+        return f"context {parent} {operation} as {_listed(items(body.get('contexts')))}", []
+    language = f" ({text_of(body.get('language'))})" if body.get("language") else ""
+    return f"context {text_of(body.get('context'))} {operation}{language}", []
+
+
+def _service(body: Mapping[str, Any], _paint: Paint) -> tuple[str, list[str]]:
+    declared = [mapping(each).get("name") for each in items(mapping(body.get("spec")).get("services"))]
+    names = [name for name in (body.get("name"), *items(body.get("names")), *declared) if name]
+    return f"service {_listed(names)} {text_of(body.get('op'))}".replace("  ", " "), []
+
+
+def _packages(body: Mapping[str, Any], paint: Paint) -> tuple[str, list[str]]:
+    word = paint("installed", "good") if body.get("ok") else paint(text_of(body.get("reason")) or "failed", "bad")
+    names = [
+        f"{text_of(one.get('name'))} {text_of(one.get('version'))}"
+        for one in map(mapping, items(body.get("installed")))
+    ]
+    return f"packages  {word}", [_listed(names or items(body.get("requested")))]
 
 
 def _tool(body: Mapping[str, Any], paint: Paint) -> tuple[str, list[str]]:
@@ -185,18 +227,18 @@ _PAGES: dict[str, Callable[[Mapping[str, Any], Paint], tuple[str, list[str]]]] =
     "execution": _execution,
     "terminal": _execution,
     "opened": _opened,
+    "context": _context,
+    "service": _service,
+    "packages": _packages,
     "tool_call": _tool,
     "review": _review,
     **{
         word: _named(word)
         for word in (
-            "context",
             "file",
             "state",
             "table",
-            "service",
             "look",
-            "packages",
             "suspended",
             "resumed",
             "repaired",
