@@ -59,7 +59,7 @@ class HostStream:
         self.number = number
         self.news = asyncio.Event()
         self._calls = calls
-        # Nobody waits for an acknowledgement: they are sent together.
+        # No caller waits for an acknowledgement: they are sent together.
         self._acknowledged: list[str] = []
         self._is_due = self._is_over = False
 

@@ -187,7 +187,7 @@ class Lines:
 def _first_byte(reader: asyncio.StreamReader) -> asyncio.Task[bytes]:
     """Of the next request; empty: there is none."""
     reading = asyncio.ensure_future(reader.read(1))
-    # That the other side has gone is no news where nobody waits for it.
+    # That the other side has gone is no news where no call waits for it.
     reading.add_done_callback(lambda done: done.cancelled() or done.exception())
     return reading
 
