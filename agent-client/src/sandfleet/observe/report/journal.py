@@ -80,6 +80,8 @@ class Journal:
         if found is None:
             return None
         tools, reviews = self._tools.get(execution_id, ()), self._reviews.get(execution_id, ())
+        if not tools and not reviews:
+            return found
         return replace(found, tools=tuple(tools), reviews=(*found.reviews, *reviews))
 
     def all(self) -> Iterator[tuple[str, Recorded]]:

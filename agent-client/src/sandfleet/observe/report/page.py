@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 from sandfleet.observe.report.compare import pairs
 from sandfleet.observe.report.model import Report
@@ -37,16 +38,21 @@ def html(found: Report) -> str:
 
 
 def _data(found: Report) -> str:
-    data = asdict(found)
+    data = _plain(found)
     if found.other is not None:
         data["pairs"] = [
             {"key": pair.key, "flipped": pair.flipped, "differs": pair.differs, "rows": pair.rows}
             | {"before": found.other.sessions.index(pair.before), "after": found.sessions.index(pair.after)}
             for pair in pairs(found.other, found)
         ]
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(data, default=_plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     # No text can end the element that it stands in.
     return text.replace("<", "\\u003c")
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A value of the model as JSON has it, without a copy of what is in it."""
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 def _hash(text: str) -> str:

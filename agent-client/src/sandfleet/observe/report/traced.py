@@ -94,7 +94,9 @@ def session(found: Traced, journal: Journal, unseen: Sequence[Recorded] = ()) ->
     """Make the session of its spans, and of what its journal adds. `unseen`: executions of which there is no span."""
     nodes, start, root = list(found.walk()), found.start, found.roots[0].span
     said = _merged(node.span.attributes for _, node in [one for tree in found.roots for one in tree.walk()][:4])
-    steps = _with_unseen(_steps(nodes, start, journal), unseen, start / 1e9 - _clock_offset(found, journal))
+    steps = tuple(_steps(nodes, start, journal))
+    if unseen:
+        steps = _with_unseen(steps, unseen, start / 1e9 - _clock_offset(found, journal))
     end, bad = verdict(steps, text(said, "sandfleet.run.end"))
     waits = [node.span.seconds for _, node in nodes if node.span.name.endswith(_CLAIM)]
     is_agents = _is_agent(found.roots[0])
