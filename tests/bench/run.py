@@ -29,6 +29,7 @@ import scale_cluster
 import services
 import sessions
 import short
+import snapshots
 import state
 import streams
 import terminals
@@ -57,6 +58,7 @@ PARTS = {
     "agents": agents,
     "streams": streams,
     "state": state,
+    "snapshots": snapshots,
     "pods": pods,
     "operator": reconciler,
     "queues": queues,

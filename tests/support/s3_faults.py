@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 FAULTS = ("error", "slow", "reset", "reply lost", "cut upload", "changed upload", "changed download", "cut download")
 _ERROR = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 # Seconds; longer than the clients of these tests wait.
-_SLOW = 1.5
+_SLOW = 0.7
 
 
 @dataclass

@@ -41,6 +41,10 @@ class S3:
         self._admin("create-user", *arguments)
         return account
 
+    def revoke(self, account: Account) -> None:
+        """From now on the account's requests are refused."""
+        self._admin("delete-user", "--access", account.access_key)
+
     def give_bucket(self, bucket: str, owner: Account) -> None:
         self._admin("change-bucket-owner", "--bucket", bucket, "--owner", owner.access_key)
 

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster.harness import binaries
@@ -32,14 +33,28 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[storage.S3]:
     storage.stop(process)
 
 
-def on_server(server: storage.S3, endpoint: str = "", **how: object) -> S3Objects:
-    """A new bucket there."""
-    access = (server.root.access_key, server.root.secret_key)
-    bucket = f"b{secrets.token_hex(6)}"
-    client = connect(server.endpoint, server.region, access)
-    client.create_bucket(Bucket=bucket)
-    client.close()
-    return S3Objects(connect(endpoint or server.endpoint, server.region, access, **how), bucket, "some/prefix", page=3)
+@dataclass(frozen=True)
+class Line:
+    """A bucket on versitygw, reached directly and through a proxy that fails as it is told."""
+
+    proxy: FaultyProxy
+    bucket: str
+    through: Any
+    direct: Any
+
+
+@pytest.fixture(scope="session")
+def line(versitygw: storage.S3) -> Iterator[Line]:
+    """One for all tests: to make a client takes long. Each test has its own prefix."""
+    access, bucket = (versitygw.root.access_key, versitygw.root.secret_key), f"b{secrets.token_hex(6)}"
+    proxy = FaultyProxy(versitygw.endpoint)
+    through = connect(proxy.endpoint, versitygw.region, access, attempts=2, seconds=0.5)
+    direct = connect(versitygw.endpoint, versitygw.region, access)
+    direct.create_bucket(Bucket=bucket)
+    yield Line(proxy, bucket, through, direct)
+    for client in (through, direct):
+        client.close()
+    proxy.close()
 
 
 @pytest.fixture(params=["memory", "directory", "moto", "versitygw"])
@@ -55,14 +70,13 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]
                 client.create_bucket(Bucket="bucket")
                 yield S3Objects(client, "bucket", "some/prefix", page=3)
         case "versitygw":
-            one = on_server(request.getfixturevalue("versitygw"))
-            yield one
-            one.close()
+            line = request.getfixturevalue("line")
+            yield S3Objects(line.direct, line.bucket, f"some/{secrets.token_hex(6)}", page=3)
 
 
 @dataclass(frozen=True)
 class Faulty:
-    """A bucket behind a proxy that fails as it is told, and the same bucket without it."""
+    """A new prefix, behind a proxy that fails as it is told and without it."""
 
     proxy: FaultyProxy
     objects: S3Objects
@@ -70,19 +84,11 @@ class Faulty:
 
 
 @pytest.fixture
-def faulty(versitygw: storage.S3) -> Iterator[Callable[..., Faulty]]:
-    made: list[Faulty] = []
-
-    def make(attempts: int = 2, seconds: float = 1.0) -> Faulty:
-        proxy = FaultyProxy(versitygw.endpoint)
-        through = on_server(versitygw, proxy.endpoint, attempts=attempts, seconds=seconds)
-        access = (versitygw.root.access_key, versitygw.root.secret_key)
-        plain = S3Objects(connect(versitygw.endpoint, versitygw.region, access), through.bucket, "some/prefix")
-        made.append(Faulty(proxy, through, plain))
-        return made[-1]
+def faulty(line: Line) -> Iterator[Callable[[], Faulty]]:
+    def make() -> Faulty:
+        prefix = f"some/{secrets.token_hex(6)}"
+        both = (S3Objects(client, line.bucket, prefix, page=50) for client in (line.through, line.direct))
+        return Faulty(line.proxy, *both)
 
     yield make
-    for one in made:
-        one.objects.close()
-        one.plain.close()
-        one.proxy.close()
+    line.proxy.heal()

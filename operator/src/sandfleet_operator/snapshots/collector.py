@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from collections.abc import Callable
 
 from sandfleet_operator.plan.snapshots.collection import (
     FENCE_SECONDS,
@@ -22,10 +21,10 @@ _AT_ONCE = 500
 
 
 class Collector:
-    """`now`: seconds since the epoch; it decides only when a writer is given up, never what is safe to remove."""
+    """The time is the store's, by which markers and fences are dated: this machine's clock may be wrong."""
 
-    def __init__(self, objects: TenantObjects, keys: Keys, now: Callable[[], float]) -> None:
-        self._objects, self._keys, self._now = objects, keys, now
+    def __init__(self, objects: TenantObjects, keys: Keys) -> None:
+        self._objects, self._keys = objects, keys
 
     def collect(self) -> Collected:
         """Removes nothing where it has to wait for writers; the next call goes on. Raises SnapshotError."""
@@ -80,14 +79,22 @@ class Collector:
 
     def _fence_old(self) -> tuple[str, ...]:
         """Gives up writers that are too old, clears away markers of ended ones, and fences that guard against none."""
-        fenced = []
+        fenced, now = [], self._store_time()
         for run, found in list(self._objects.names("writers")):
-            if self._now() - found.modified > FENCE_SECONDS and self._fence(run):
+            if now - found.modified > FENCE_SECONDS and self._fence(run):
                 fenced.append(run)
         for sid, found in list(self._objects.names("manifests")):
-            if found.size == len(FENCE) and self._now() - found.modified > FENCED_SECONDS:
+            if found.size == len(FENCE) and now - found.modified > FENCED_SECONDS:
                 self._drop_fence(sid, found)
         return tuple(fenced)
+
+    def _store_time(self) -> float:
+        """Seconds since the epoch, as the store dates what is written now."""
+        key = self._objects.clock_key
+        self._objects.objects.put(key, b"")
+        now = max((found.modified for found in self._objects.objects.list(key)), default=0.0)
+        self._objects.objects.delete([key])
+        return now
 
     def _fence(self, run: str) -> bool:
         """Whether it was given up: from now on it cannot commit. One that has committed only loses its marker."""

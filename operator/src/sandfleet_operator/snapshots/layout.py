@@ -5,6 +5,7 @@ TENANT/packs/RUN/NUMBER   chunks of one writer, one behind the other
 TENANT/writers/RUN        a writer that runs: the id of its snapshot
 TENANT/trash/ID           a snapshot that is deleted
 TENANT/round              the collection that is under way
+TENANT/clock              for a moment: what time it is for the store
 """
 
 import hashlib
@@ -42,6 +43,10 @@ class TenantObjects:
 
     def trash_key(self, snapshot_id: str) -> str:
         return f"{self.tenant}/trash/{checked_name(snapshot_id, 'a snapshot')}"
+
+    @property
+    def clock_key(self) -> str:
+        return f"{self.tenant}/clock"
 
     @property
     def round_key(self) -> str:

@@ -111,7 +111,7 @@ class SnapshotStore:
 
     def collect(self, tenant: str, *, dry_run: bool = False) -> Collected:
         """Remove what no snapshot of the tenant needs, or say what that would be. Raises SnapshotError."""
-        collector = Collector(TenantObjects(self.objects, tenant), self.keys, self.chance.now)
+        collector = Collector(TenantObjects(self.objects, tenant), self.keys)
         return collector.would_collect() if dry_run else collector.collect()
 
     def export(self, tenant: str, snapshot_id: str, path: Path) -> Manifest:

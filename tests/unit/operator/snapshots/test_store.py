@@ -1,6 +1,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from sandfleet_operator.plan.snapshots.entries import Entry, Kind, RestoreLimits
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import About, Retention
-from sandfleet_operator.snapshots import bundle
+from sandfleet_operator.snapshots import bundle, collector
 from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.cutter import LEAST, MOST, Cutter
 from sandfleet_operator.snapshots.keys import SecretKeys, key_file
@@ -318,3 +319,35 @@ def test_urls_that_name_no_store_are_refused(url: str) -> None:
     with pytest.raises(SnapshotError) as refused:
         open_store(url, KEYS)
     assert refused.value.reason is Reason.HOSTILE
+
+
+@pytest.mark.parametrize("reason", [Reason.FULL, Reason.UNAVAILABLE])
+def test_whichever_operation_fails_the_snapshot_is_whole_or_nothing_of_it_is_left(reason: Reason) -> None:
+    tree, count = flat({b"a": BIG[b"000"]}), 0
+
+    def at(number: int, seen: list[str]) -> Callable[[str, str], None]:
+        def before(operation: str, key: str) -> None:
+            seen.append(key)
+            if len(seen) == number:
+                raise SnapshotError(reason, "cannot: a test says so")
+
+        return before
+
+    while True:
+        count += 1
+        seen: list[str] = []
+        objects = MemoryObjects(before=at(count, seen))
+        try:
+            manifest = save(store_in_memory(objects), "team", tree)
+        except SnapshotError as error:
+            assert error.reason is reason
+            healed = store_in_memory(MemoryObjects(held=objects.held))
+            with patch.multiple(collector, FENCE_SECONDS=-1.0, FENCED_SECONDS=-1.0):
+                healed.collect("team")
+            found = [load(healed, "team", one.id) for one in healed.list("team")]
+            assert found == [tree] or (found, objects.held) == ([], {})
+        else:
+            assert load(store_in_memory(MemoryObjects(held=objects.held)), "team", manifest.id) == tree
+        if len(seen) < count:
+            break
+    assert count > 8

@@ -24,6 +24,8 @@ T = TypeVar("T")
 # Seconds. A body of 8 MiB at 0.2 MB/s still arrives.
 _CONNECT, _READ = 5, 60
 _ATTEMPTS = 5
+# boto3 asks again where no answer begins, and not where one breaks off.
+_BODY_ATTEMPTS = 2
 _CONNECTIONS = 16
 _DELETES_AT_ONCE = 8
 _REASONS = {
@@ -103,15 +105,22 @@ class S3Objects:
         ranged = {"Range": f"bytes={start}-{last}"} if start or length is not None else {}
 
         def read(**kwargs: Any) -> bytes:
-            answer = self._client.get_object(**kwargs)
-            with answer["Body"] as body:
-                # A body that is cut off raises.
+            body = self._client.get_object(**kwargs)["Body"]
+            try:
+                # One that is cut off raises.
                 return bytes(body.read())
+            finally:
+                body.close()
 
-        try:
-            return self._call(f"read {key}", read, Key=self._prefix + key, **ranged)
-        except _Beyond:
-            return b""
+        for attempt in range(_BODY_ATTEMPTS):
+            try:
+                return self._call(f"read {key}", read, Key=self._prefix + key, **ranged)
+            except _Beyond:
+                return b""
+            except SnapshotError as error:
+                if error.reason is not Reason.UNAVAILABLE or attempt == _BODY_ATTEMPTS - 1:
+                    raise
+        raise AssertionError
 
     def delete(self, keys: Sequence[str]) -> None:
         """One request each: not every server deletes several at once, and its quota of requests is the same."""
