@@ -198,6 +198,17 @@ class Namespace:
         trees = (await self._ask({"op": "ports", "pids": list(pids)}))["trees"]
         return {int(pid): ([int(port) for port in ports], bool(known)) for pid, (ports, known) in trees.items()}
 
+    async def freeze(self, seconds: float) -> bool:
+        """Stops all processes of the session, for so many seconds at most. Returns whether all of them stand still.
+
+        `thaw` has to follow. Raises NamespaceError.
+        """
+        return bool((await self._ask({"op": "freeze", "seconds": seconds}))["still"])
+
+    async def thaw(self) -> None:
+        """Lets the processes go on that `freeze` has stopped. Raises NamespaceError."""
+        await self._ask({"op": "thaw"})
+
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""
         await self._ask({"op": "ping"})

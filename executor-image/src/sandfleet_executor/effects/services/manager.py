@@ -103,6 +103,14 @@ class Services:
         self._turn()
         return change
 
+    def exchange(self, specs: Iterable[ServiceSpec], stopped: Iterable[str]) -> None:
+        """As `apply`, with those that are not to run. Raises as `apply` does."""
+        change = self.apply(specs, keep_others=False)
+        for name in stopped:
+            if name in change.services:
+                self._take(name, machine.want_stopped(self._services[name].runtime))
+        self._turn()
+
     def start(self, names: Sequence[str]) -> None:
         """Raises UnknownNameError, and NamespaceError when the sandbox is ending."""
         self._check_open()
