@@ -152,11 +152,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
-    suspender = add_session_services(server, session, meter)
-    restorer = Restorer(session, suspender, workspace_fd, threads, state_folder(config))
-    saver = Saver(session, suspender, workspace_fd, threads, Path(config.state_dir or config.private_dir))
-    snapshot_pb2_grpc.add_SnapshotServiceServicer_to_server(SnapshotService(saver, restorer), server)
-    await restorer.recover()
+    await add_snapshots(server, session, add_session_services(server, session, meter), workspace_fd, threads)
     filesystem = FilesystemServicer(roots, threads, Watches(watcher), session.disk)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
@@ -202,6 +198,17 @@ def add_session_services(server: grpc.aio.Server, session: Session, meter: Sandb
     journal_pb2_grpc.add_JournalServiceServicer_to_server(lasting, server)
     tools_pb2_grpc.add_ToolBrokerServiceServicer_to_server(ToolBrokerService(session.tools), server)
     return suspender
+
+
+async def add_snapshots(
+    server: grpc.aio.Server, session: Session, suspender: Suspender, workspace_fd: int, threads: FileThreads
+) -> None:
+    """Finishes a restore that an earlier executor has begun to put in place, first."""
+    config = session.config
+    restorer = Restorer(session, suspender, workspace_fd, threads, state_folder(config))
+    await restorer.recover()
+    saver = Saver(session, suspender, workspace_fd, threads, Path(config.state_dir or config.private_dir))
+    snapshot_pb2_grpc.add_SnapshotServiceServicer_to_server(SnapshotService(saver, restorer), server)
 
 
 def state_folder(config: ExecutorConfig) -> Path | None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,23 +93,17 @@ class Services:
         self._held = False
         self._turn()
 
-    def apply(self, specs: Iterable[ServiceSpec], *, keep_others: bool) -> Change:
+    def apply(self, specs: Iterable[ServiceSpec], *, keep_others: bool, stopped: Collection[str] = ()) -> Change:
         """Raises BadRequest, TakenError, TooManyError, and NamespaceError when the sandbox is ending."""
         self._check_open()
         change = plan.declare(self._services, specs, keep_others=keep_others, now=self._now())
         self._services = change.services
         for name, action in change.actions.items():
             self._do(name, action)
+        for name in self._services.keys() & set(stopped):
+            self._take(name, machine.want_stopped(self._services[name].runtime))
         self._turn()
         return change
-
-    def exchange(self, specs: Iterable[ServiceSpec], stopped: Iterable[str]) -> None:
-        """As `apply`, with those that are not to run. Raises as `apply` does."""
-        change = self.apply(specs, keep_others=False)
-        for name in stopped:
-            if name in change.services:
-                self._take(name, machine.want_stopped(self._services[name].runtime))
-        self._turn()
 
     def start(self, names: Sequence[str]) -> None:
         """Raises UnknownNameError, and NamespaceError when the sandbox is ending."""

@@ -95,10 +95,8 @@ class Session:
         self.limits = fitting(config.limits)
         self.session_id, self.started = "", time.time()
         self.closed = asyncio.Event()
-        # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
-        self.held = self.preempted = False
-        # A snapshot is taking the place of its files: no execution begins.
-        self.restoring = False
+        # No execution begins: it is being suspended, and its time rests; for a preemption; a snapshot is being restored.
+        self.held = self.preempted = self.restoring = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)

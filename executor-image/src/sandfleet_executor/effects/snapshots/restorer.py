@@ -180,7 +180,7 @@ class Restorer:
             one.stop(Cause.INTERRUPT, INTERRUPT_SECONDS)
         await session.executions.ended(INTERRUPT_SECONDS + KILL_SECONDS)
         session.services.hold()
-        session.services.exchange((), ())
+        session.services.apply((), keep_others=False)
         for context in session.contexts.all():
             await session.delete_context(context.id)
         await session.namespaces.close()

@@ -197,7 +197,8 @@ class Suspender:
         await self.resumed()
         contexts = [(one, self._again(one)) for one in record.contexts]
         try:
-            self._session.services.exchange([self._codec.decode(one) for one in record.services], record.stopped)
+            specs = [self._codec.decode(one) for one in record.services]
+            self._session.services.apply(specs, keep_others=False, stopped=record.stopped)
         except (BadRequest, TakenError, TooManyError, NamespaceError, ValueError) as error:
             _log.warning("cannot declare the services of the snapshot: %s", error)
         services = tuple(one.name for one in self._session.services.all() if one.runtime.wanted and not one.removed)
