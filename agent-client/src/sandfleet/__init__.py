@@ -121,6 +121,10 @@ if TYPE_CHECKING:
     from sandfleet.values.services import exec_ as exec_
     from sandfleet.values.services import http as http
     from sandfleet.values.services import tcp as tcp
+    from sandfleet.values.snapshots import Restoration as Restoration
+    from sandfleet.values.snapshots import Snapshot as Snapshot
+    from sandfleet.values.snapshots import SnapshotContents as SnapshotContents
+    from sandfleet.values.snapshots import UnsavedFile as UnsavedFile
     from sandfleet.values.suspension import KeptContext as KeptContext
     from sandfleet.values.suspension import Preemption as Preemption
     from sandfleet.values.suspension import Resumption as Resumption
@@ -213,6 +217,7 @@ _HOMES = {
     "skills.library": ("SkillError", "SkillLibrary"),
     "skills.skill": ("Skill", "SkillState"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
+    "values.snapshots": ("Restoration", "Snapshot", "SnapshotContents", "UnsavedFile"),
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
     "tools.declared": ("tool",),

@@ -38,6 +38,7 @@ class Suspension:
     ended_executions   ids of the executions that were running, which only `force` ends.
     ended_connections  connections to ports that were open, as well.
     tmp_bytes          what was in /tmp, which is never kept.
+    snapshot_id        of `suspend(to="snapshot")`: the snapshot that keeps the session; else "".
     known              False: it was suspended before, and its fleet does not know any more what was kept. `Resumption`
                        says it.
     """
@@ -50,6 +51,7 @@ class Suspension:
     ended_connections: int = 0
     tmp_bytes: int = 0
     known: bool = True
+    snapshot_id: str = ""
 
     @property
     def lost(self) -> tuple[str, ...]:

@@ -12,12 +12,14 @@ from typing import Final
 
 import grpc
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
+from sandfleet_api.fleet.v1.snapshot_pb2_grpc import add_SnapshotServiceServicer_to_server
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
 from sandfleet_operator.api.values import Amount, Isolation, State, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
+from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
@@ -29,6 +31,8 @@ from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
+from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, Sessions
+from sandfleet_operator.fleet.local.snapshotter import Snapshotter
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -42,6 +46,7 @@ from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.fleet.snapshots.servicer import SnapshotServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
@@ -136,7 +141,11 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         fleet.noted = noting(audit.write)
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
+        snapshots = Snapshotter()
+        sessions = Sessions(fleet, suspender, executors, api.received)
+        kept = LocalSnapshots(sessions, snapshots, templates, Caller(holder))
+        servicers = (FleetServicer(api, measured.claims), SnapshotServicer(kept))
+        server = await _listen(directory, servicers, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         families = together(audit.families, measured.families)
         serving = _serve_metrics(options.metrics_port, families)
@@ -154,7 +163,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             usage.close()
             for task in beside:
                 task.cancel()
-            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
+            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), snapshots.close())
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
@@ -257,7 +266,9 @@ def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
             ids.close()
 
 
-async def _listen(directory: OwnerDir, servicer: FleetServicer, audit: AuditInterceptor) -> grpc.aio.Server:
+async def _listen(
+    directory: OwnerDir, servicers: tuple[FleetServicer, SnapshotServicer], audit: AuditInterceptor
+) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
     path = directory.fleet_socket
@@ -265,7 +276,8 @@ async def _listen(directory: OwnerDir, servicer: FleetServicer, audit: AuditInte
         raise ServeError(f"cannot serve on {path}: the path is longer than {MAX_SOCKET_PATH} bytes")
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
-    add_FleetServiceServicer_to_server(servicer, server)
+    add_FleetServiceServicer_to_server(servicers[0], server)
+    add_SnapshotServiceServicer_to_server(servicers[1], server)
     try:
         server.add_insecure_port(f"unix:{path}")
         await server.start()
