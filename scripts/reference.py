@@ -22,11 +22,11 @@ from sandfleet_operator.api.reasons import (
     EndReason,
     GatewayReason,
     QueueReason,
-    SnapshotReason,
     SuspendReason,
 )
 from sandfleet_operator.plan.audit import FIELDS, Decision, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"

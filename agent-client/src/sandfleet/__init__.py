@@ -121,14 +121,14 @@ if TYPE_CHECKING:
     from sandfleet.values.services import exec_ as exec_
     from sandfleet.values.services import http as http
     from sandfleet.values.services import tcp as tcp
-    from sandfleet.values.snapshots import Restoration as Restoration
-    from sandfleet.values.snapshots import Snapshot as Snapshot
-    from sandfleet.values.snapshots import SnapshotContents as SnapshotContents
-    from sandfleet.values.snapshots import UnsavedFile as UnsavedFile
     from sandfleet.values.suspension import KeptContext as KeptContext
     from sandfleet.values.suspension import Preemption as Preemption
+    from sandfleet.values.suspension import Restoration as Restoration
     from sandfleet.values.suspension import Resumption as Resumption
+    from sandfleet.values.suspension import Snapshot as Snapshot
+    from sandfleet.values.suspension import SnapshotContents as SnapshotContents
     from sandfleet.values.suspension import Suspension as Suspension
+    from sandfleet.values.suspension import UnsavedFile as UnsavedFile
     from sandfleet.values.tools import Decision as Decision
     from sandfleet.values.tools import Tool as Tool
     from sandfleet.values.tools import ToolCall as ToolCall
@@ -217,8 +217,16 @@ _HOMES = {
     "skills.library": ("SkillError", "SkillLibrary"),
     "skills.skill": ("Skill", "SkillState"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
-    "values.snapshots": ("Restoration", "Snapshot", "SnapshotContents", "UnsavedFile"),
-    "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
+    "values.suspension": (
+        "KeptContext",
+        "Preemption",
+        "Restoration",
+        "Resumption",
+        "Snapshot",
+        "SnapshotContents",
+        "Suspension",
+        "UnsavedFile",
+    ),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
     "tools.declared": ("tool",),
     "tools.mcp.source": ("McpServer", "mcp_server"),

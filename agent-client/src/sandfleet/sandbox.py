@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Bound
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.snapshots import Restoration
-    from sandfleet.values.suspension import Preemption, Resumption, Suspension
+    from sandfleet.values.suspension import Preemption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -71,9 +70,7 @@ async def _create(
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
-    snapshot = await fleet.snapshots.get(options["snapshot"]) if options.get("snapshot") else None
-    if snapshot is not None:
-        options = begun_with(snapshot, options)
+    snapshot, options = await begun_with(fleet.snapshots, options)
     request = claim_request(template, options, isolation, gang)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
@@ -298,8 +295,6 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
 
         self._link = link
         self._bound = bound
-        self._resumption: Resumption | None = None
-        self._restoration: Restoration | None = None
         self._keep_alive = keep_alive
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
@@ -448,16 +443,6 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
     def bound(self) -> Bound | None:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._bound
-
-    @property
-    def resumption(self) -> Resumption | None:
-        """What has come back of the session. None except after `resume` and `create(snapshot=…)`."""
-        return self._resumption
-
-    @property
-    def restoration(self) -> Restoration | None:
-        """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
-        return self._restoration
 
     @property
     def preemptions(self) -> tuple[Preemption, ...]:

@@ -1,4 +1,4 @@
-"""Generated trees go through all of it: the executor's walk, the API's messages, the store, and the executor's writer."""
+"""Generated trees go through the executor's walk, the messages, the store, and the executor's writer."""
 
 import tempfile
 from pathlib import Path

@@ -23,8 +23,9 @@ from sandfleet.values.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
     from sandfleet._fleets.connection import FleetConnection, Stub
+    from sandfleet._fleets.snapshots import AsyncSnapshots
     from sandfleet._wire.link import Metadata
-    from sandfleet.values.snapshots import Snapshot
+    from sandfleet.values.suspension import Snapshot
 
 Request = TypeVar("Request", "api.fleet.ClaimRequest", "api.fleet.ResumeRequest")
 Response = TypeVar("Response", "api.fleet.ClaimResponse", "api.fleet.ResumeResponse")
@@ -68,14 +69,20 @@ def claim_request(
     )
 
 
-def begun_with(snapshot: Snapshot, options: CreateOptions) -> CreateOptions:
-    """Return the options of a claim that begins with a snapshot: its contract and limits, where none are given."""
+async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple[Snapshot | None, CreateOptions]:
+    """Return the snapshot that a claim begins with, and its options: contract and limits, where none are given.
+
+    Raises NotFoundError.
+    """
+    if not options.get("snapshot"):
+        return None, options
+    snapshot = await snapshots.get(options["snapshot"])
     known = asdict(snapshot.limits)
     asked = asdict(options.get("limits") or Limits())
     limits = Limits(**{name: asked[name] or value for name, value in known.items()})
     contract = options.get("contract") or ("brokered" if options.get("tools") else snapshot.contract)
     begun: CreateOptions = {**options, "limits": limits, "contract": contract}  # type: ignore[typeddict-item] # one of its words
-    return begun
+    return snapshot, begun
 
 
 def of_parked(snapshot: Snapshot, options: ResumeOptions) -> CreateOptions:

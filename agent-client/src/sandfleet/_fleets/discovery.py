@@ -17,8 +17,7 @@ from sandfleet.values.sandbox import Isolation
 if TYPE_CHECKING:
     from sandfleet.values.options import CreateOptions
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.snapshots import Snapshot
-    from sandfleet.values.suspension import Suspension
+    from sandfleet.values.suspension import Snapshot, Suspension
 
 # How long another process's fleet may take to answer while sandboxes are looked for, in seconds.
 _LOOK_TIMEOUT = 3.0

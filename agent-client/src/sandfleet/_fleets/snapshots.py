@@ -16,7 +16,7 @@ from sandfleet._wire.convert import snapshots as convert
 from sandfleet._wire.status import to_fleet_error
 from sandfleet.errors import SandboxEnded
 from sandfleet.observe import tracing
-from sandfleet.values.snapshots import Restoration, Snapshot, reference
+from sandfleet.values.suspension import Restoration, Snapshot, reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     )
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.snapshots import Restoration, Snapshot
-    from sandfleet.values.suspension import Preemption, Resumption, Suspension
+    from sandfleet.values.suspension import Preemption, Restoration, Resumption, Snapshot, Suspension
     from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
@@ -248,16 +247,6 @@ class Sandbox:
     def bound(self) -> Bound | None:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._async.bound
-
-    @property
-    def resumption(self) -> Resumption | None:
-        """What has come back of the session. None except after `resume` and `create(snapshot=…)`."""
-        return self._async.resumption
-
-    @property
-    def restoration(self) -> Restoration | None:
-        """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
-        return self._async.restoration
 
     @property
     def preemptions(self) -> tuple[Preemption, ...]:
@@ -475,6 +464,16 @@ class Sandbox:
     def load_skills(self, library: str | PathLike[str]) -> tuple[Skill, ...]:
         """Use the library in this folder, and load all skills that it offers; as `skills.load` does."""
         return run(self._async.load_skills(library))
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the session. None except after `resume` and `create(snapshot=…)`."""
+        return self._async.resumption
+
+    @property
+    def restoration(self) -> Restoration | None:
+        """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
+        return self._async.restoration
 
     def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
         """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.

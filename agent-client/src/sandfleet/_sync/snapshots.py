@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from sandfleet._fleets.snapshots import AsyncSnapshots
-    from sandfleet.values.snapshots import Snapshot
+    from sandfleet.values.suspension import Snapshot
 
 
 class Snapshots:

@@ -12,13 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandfleet._wire.link import Link
-    from sandfleet.values.snapshots import Restoration, Snapshot
+    from sandfleet.values.suspension import Restoration, Resumption, Snapshot
 
 
 class HasSnapshots:
     """The part of a sandbox that is saved and brought back as a whole."""
 
     _link: Link
+    _resumption: Resumption | None = None
+    _restoration: Restoration | None = None
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the session. None except after `resume` and `create(snapshot=…)`."""
+        return self._resumption
+
+    @property
+    def restoration(self) -> Restoration | None:
+        """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
+        return self._restoration
 
     @checked
     async def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:

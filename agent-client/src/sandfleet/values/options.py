@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import Isolation, Limits
-    from sandfleet.values.snapshots import Snapshot
-    from sandfleet.values.suspension import OnPreempted
+    from sandfleet.values.suspension import OnPreempted, Snapshot
     from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.variables import Autosave
 

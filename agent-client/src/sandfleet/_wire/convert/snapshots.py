@@ -6,7 +6,7 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert.suspension import CONTEXTS_LIMIT, NAMES_LIMIT, TEXT_LIMIT, context
 from sandfleet._wire.convert.variables import texts
-from sandfleet.values.snapshots import Restoration, Snapshot, SnapshotContents, UnsavedFile
+from sandfleet.values.suspension import Restoration, Snapshot, SnapshotContents, UnsavedFile
 
 _FILES_LIMIT = 1_000
 

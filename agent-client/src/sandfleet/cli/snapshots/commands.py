@@ -13,7 +13,7 @@ from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import cluster, discovery
 from sandfleet.cli import FAILED, OK, refuse, table, what
 from sandfleet.values import _show
-from sandfleet.values.snapshots import Snapshot
+from sandfleet.values.suspension import Snapshot
 
 _COLUMNS = ("SNAPSHOT", "NAME", "AGE", "SANDBOX", "FILES", "SIZE", "STORED", "REASON", "RECEIVED")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -1,4 +1,4 @@
-"""Stops all processes of the session for a moment, and lets them go on, also when nobody says so any more.
+"""Stops all processes of the session for a moment, and lets them go on, also if the executor does not say so.
 
 Processes that code itself has stopped stay stopped. No process but the spawner runs meanwhile, so none can wake others.
 """

@@ -32,7 +32,6 @@ from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, Sessions
-from sandfleet_operator.fleet.local.snapshotter import Snapshotter
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -141,14 +140,10 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         fleet.noted = noting(audit.write)
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        snapshots = Snapshotter()
-        sessions = Sessions(fleet, suspender, executors, api.received)
-        kept = LocalSnapshots(sessions, snapshots, templates, Caller(holder))
-        servicers = (FleetServicer(api, measured.claims), SnapshotServicer(kept))
-        server = await _listen(directory, servicers, AuditInterceptor(audit.write))
+        kept = LocalSnapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder))
+        server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
-        families = together(audit.families, measured.families)
-        serving = _serve_metrics(options.metrics_port, families)
+        serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
         beside = [asyncio.create_task(work) for work in besides]
         try:
@@ -163,7 +158,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             usage.close()
             for task in beside:
                 task.cancel()
-            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), snapshots.close())
+            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close())
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
@@ -267,7 +262,7 @@ def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
 
 
 async def _listen(
-    directory: OwnerDir, servicers: tuple[FleetServicer, SnapshotServicer], audit: AuditInterceptor
+    directory: OwnerDir, servicer: FleetServicer, snapshots: LocalSnapshots, audit: AuditInterceptor
 ) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
@@ -276,8 +271,8 @@ async def _listen(
         raise ServeError(f"cannot serve on {path}: the path is longer than {MAX_SOCKET_PATH} bytes")
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
-    add_FleetServiceServicer_to_server(servicers[0], server)
-    add_SnapshotServiceServicer_to_server(servicers[1], server)
+    add_FleetServiceServicer_to_server(servicer, server)
+    add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)
     try:
         server.add_insecure_port(f"unix:{path}")
         await server.start()

@@ -15,7 +15,6 @@ from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
 from sandfleet_operator.api.limits import BOUNDS, in_numbers
-from sandfleet_operator.api.reasons import SnapshotReason
 from sandfleet_operator.api.validate import check_id
 from sandfleet_operator.api.values import Mark, Sandbox, Template
 from sandfleet_operator.cluster.reviews import Caller
@@ -24,6 +23,7 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshotter import Event, Snapshotter
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
@@ -47,13 +47,21 @@ class LocalSnapshots:
     """One tenant, and one caller: the owner of this machine's fleet."""
 
     def __init__(
-        self, sessions: Sessions, snapshotter: Snapshotter, templates: Mapping[str, Template], caller: Caller
+        self,
+        sessions: Sessions,
+        templates: Mapping[str, Template],
+        caller: Caller,
+        snapshotter: Snapshotter | None = None,
     ) -> None:
         self._fleet, self._suspender = sessions.fleet, sessions.suspender
         self._executors, self._received = sessions.executors, sessions.received
-        self._snapshotter = snapshotter
+        self._snapshotter = snapshotter or Snapshotter()
         self._templates = templates
         self._caller = caller
+
+    async def close(self) -> None:
+        """Ends the snapshotter."""
+        await self._snapshotter.close()
 
     async def authenticate(self, token: str) -> Caller:  # noqa: ARG002 - the transport has let the caller in
         return self._caller

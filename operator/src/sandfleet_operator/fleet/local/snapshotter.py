@@ -1,4 +1,4 @@
-"""The snapshotter of this machine: one process, started at the first snapshot. Its store is never on this event loop."""
+"""The snapshotter of this machine: one process, started at the first snapshot, with the store."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.reasons import CallReason, ClaimReason, SnapshotReason, SuspendReason
+from sandfleet_operator.api.reasons import CallReason, ClaimReason, SuspendReason
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 COMMAND = (sys.executable, "-P", "-m", "sandfleet_operator.snapshots.worker")
 MAX_LINE_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-"""All processes of a session stand still for a moment, and go on also when nobody says so."""
+"""All processes of a session stand still for a moment, and go on also without a word."""
 
 import os
 import signal
