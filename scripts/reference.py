@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write crds.md, conditions.md, reasons.md and audit.md of docs/reference, and the client's values/reasons.py.
+"""Write crds, conditions, reasons, audit and languages.md of docs/reference, and the client's values/reasons.py.
 
-Their sources are the CRDs and the operator's api/conditions.py, api/reasons.py and plan/audit.py.
+Their sources are the CRDs, the operator's api/conditions.py, api/reasons.py and plan/audit.py, and the executor's
+worker/languages.py.
 With `--check` nothing is written; the exit code is 1 if a file is out of date.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from sandfleet_executor.worker.languages import LANGUAGES, TOPICS
 from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
 from sandfleet_operator.api.reasons import (
     AdmissionReason,
@@ -360,7 +362,27 @@ def client_reasons() -> str:
     return "\n".join(lines) + "\n"
 
 
+def languages_page() -> str:
+    rows = [
+        (words, *(f"no: {each.differs[topic]}" if topic in each.differs else "yes" for each in LANGUAGES.values()))
+        for topic, words in TOPICS.items()
+    ]
+    lines = [
+        "# What contexts of each language have",
+        "",
+        NOTE,
+        "",
+        *table(("", *LANGUAGES), rows),
+        paragraph(
+            "One suite of tests (tests/contract/executor/test_languages.py) holds the contexts of all languages to the"
+            " same sentences; what a language has no words for is skipped there with its reason."
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
+    "docs/reference/languages.md": languages_page,
     "docs/reference/crds.md": crds_page,
     "docs/reference/conditions.md": conditions_page,
     "docs/reference/reasons.md": reasons_page,

@@ -12,10 +12,34 @@ import importlib
 import os
 import socket
 import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 PYTHON = "python"
 NODE = next((path for path in ("/usr/local/bin/node", "/usr/bin/node") if os.access(path, os.X_OK)), "/usr/bin/node")
+
+
+# What holds of the contexts of all languages, unless a language says why not.
+TOPICS = {
+    "state": "what a cell defines is there in the next",
+    "outcomes": "errors, deadlines, interrupts, memory and ends of the interpreter are the same outcomes",
+    "interrupt": "an interrupt and a deadline keep the variables",
+    "streams": "output is bounded, counted, and comes while the cell runs",
+    "results": "values are results, as text and in richer forms",
+    "places": "an error names the cell and the line",
+    "folder": "a cell may change the folder and the environment for the next",
+    "processes": "a cell may start programs, which live until the context ends",
+    "tools": "code of a brokered sandbox calls the host's tools as functions",
+    "tables": "`sandbox.tables` gets and puts tables",
+    "looks": "`complete` and `inspect` answer",
+    "copies": "a killed cell is rolled back, and a context can be forked",
+    "saves": "variables can be saved and restored",
+}
+# Topics that follow from what a language declares.
+DECLARED = {"tables": "tables", "looks": "looks", "copies": "kept", "saves": "kept"}
+_NOT_BUILT = "not built"
 
 
 class Language(NamedTuple):
@@ -25,16 +49,22 @@ class Language(NamedTuple):
     module: str
     # The program that it needs; empty if it needs none.
     program: str = ""
+    # Libraries of Python that it needs.
+    libraries: tuple[str, ...] = ()
     # Whether its address space is limited, beside the memory guard: some languages reserve far more than they use.
     bounded: bool = False
     # Whether its contexts can be copied and their variables saved.
     kept: bool = False
     # Whether its contexts complete and inspect code.
     looks: bool = False
+    # Whether tables go into its contexts and out of them.
+    tables: bool = False
     # Whether its module has `preimport()`, which the spawner calls once before it forks contexts.
     preimported: bool = False
     # Prints its version.
     version: tuple[str, ...] = ()
+    # By topic: why it does not hold, or what holds instead.
+    differs: Mapping[str, str] = MappingProxyType({})
 
 
 LANGUAGES = {
@@ -43,13 +73,50 @@ LANGUAGES = {
         bounded=True,
         kept=True,
         looks=True,
+        tables=True,
         preimported=True,
         version=(sys.executable, "-IBSc", "import platform; print(platform.python_version())"),
     ),
     "bash": Language(
-        "bash.context", program="/bin/bash", version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"')
+        "bash.context",
+        program="/bin/bash",
+        version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"'),
+        differs={
+            "results": "its results are its output and the exit code",
+            "places": "bash says a line in its output, where it knows one",
+            "tools": "the command `tool` calls them",
+            "tables": "a shell has no tables",
+            "looks": _NOT_BUILT,
+            "copies": "bash cannot be forked between two cells by the process around it",
+            "saves": "functions, traps and open descriptors of a shell are not in its variables",
+        },
     ),
-    "javascript": Language("javascript.context", program=NODE, version=(NODE, "-p", "process.versions.node")),
+    "javascript": Language(
+        "javascript.context",
+        program=NODE,
+        version=(NODE, "-p", "process.versions.node"),
+        differs={
+            "tools": "code starts the command `tool`",
+            "tables": "Node has no Arrow of its own",
+            "looks": _NOT_BUILT,
+            "copies": "Node has threads of its own, which no fork has",
+            "saves": "closures and modules have no form in which they could be saved",
+        },
+    ),
+    "sql": Language(
+        "sql.context",
+        libraries=("duckdb", "pyarrow"),
+        tables=True,
+        version=(sys.executable, "-IBc", "from importlib.metadata import version; print(version('duckdb'))"),
+        differs={
+            "folder": "a context stays in the folder in which it began, and has no environment",
+            "processes": "SQL starts none",
+            "tools": "SQL calls none",
+            "looks": _NOT_BUILT,
+            "copies": "DuckDB has threads of its own, which no fork has",
+            "saves": "`COPY` writes a table to a file",
+        },
+    ),
 }
 
 
@@ -60,6 +127,8 @@ def missing(name: str) -> str:
         return f"languages are {', '.join(LANGUAGES)}"
     if language.program and not os.access(language.program, os.X_OK):
         return f"the sandbox has no {language.program}"
+    if absent := [each for each in language.libraries if find_spec(each) is None]:
+        return f"the sandbox's Python has no {' and no '.join(absent)}"
     return ""
 
 

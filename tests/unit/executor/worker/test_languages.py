@@ -15,5 +15,18 @@ def test_a_language_without_its_program_is_missing_with_the_reason(monkeypatch):
     assert languages.missing("bash") == "the sandbox has no /is/not/there"
 
 
+def test_a_language_without_its_libraries_is_missing_with_the_reason(monkeypatch):
+    monkeypatch.setitem(languages.LANGUAGES, "sql", Language("sql", libraries=("json", "no_such_library")))
+    assert languages.missing("sql") == "the sandbox's Python has no no_such_library"
+
+
 def test_an_unknown_language_is_missing_with_the_known_ones():
-    assert languages.missing("cobol") == "languages are python, bash, javascript"
+    assert languages.missing("cobol") == "languages are python, bash, javascript, sql"
+
+
+def test_what_a_language_declares_and_what_it_says_of_itself_agree():
+    for language in languages.LANGUAGES.values():
+        assert set(language.differs) <= set(languages.TOPICS)
+        assert {topic for topic, name in languages.DECLARED.items() if not getattr(language, name)} == (
+            set(language.differs) & set(languages.DECLARED)
+        )
