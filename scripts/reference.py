@@ -28,6 +28,7 @@ from sandfleet_operator.api.reasons import (
 )
 from sandfleet_operator.plan.audit import FIELDS, Decision, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -239,8 +240,8 @@ def of_calls(reasons: type[CallReason]) -> list[str]:
 
 
 def reasons_page() -> str:
-    failures, of_queues, of_suspensions, of_reviews, of_gateway = map(
-        of_calls, (ClaimReason, AdmissionReason, SuspendReason, ReviewReason, GatewayReason)
+    failures, of_queues, of_suspensions, of_snapshots, of_reviews, of_gateway = map(
+        of_calls, (ClaimReason, AdmissionReason, SuspendReason, SnapshotReason, ReviewReason, GatewayReason)
     )
     waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
     ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
@@ -269,6 +270,9 @@ def reasons_page() -> str:
         "`ExecutionRunning`, `PackagesInstalling` and `ConnectionOpen` pass by themselves: their answers say `retryable`.",
         "",
         *of_suspensions,
+        "## Why a snapshot is not taken, restored or moved",
+        "",
+        *of_snapshots,
         "## Why a review is not listed or answered",
         "",
         "([howto/reviews.md](../howto/reviews.md))",
@@ -345,6 +349,7 @@ def client_reasons() -> str:
         (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
         (AdmissionReason, "Why a queue does not take a claim: the reason of a SandfleetError."),
         (SuspendReason, "Why a session is not suspended: the reason of a SandfleetError."),
+        (SnapshotReason, "Why a snapshot is not taken, restored or moved: the reason of a SandfleetError."),
         (ReviewReason, "Why a review is not listed or answered: the reason of a SandfleetError."),
         (GatewayReason, "Why the gateway refuses or ends a connection, beside what the fleet says."),
         (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),

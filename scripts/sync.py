@@ -10,6 +10,7 @@ same names, signatures, overloads and docstrings, whose calls run the async ones
 - An argument that is a callback (its type is in CALLBACKS) runs in the thread of the caller, by a `Relay`; so do
   callbacks among the options of a call (`**options: Unpack[…]`, whose names begin with `on_`).
 - An argument of a type in UNWRAPPED is passed as the async object in it.
+- A tuple of `Self` is wrapped, each in the class of the object that was called.
 - `Opening[Self]`, what can be awaited or entered, becomes `Self`; a `__repr__` is the async one's without "Async".
 - A function of the module that `also_by_id` gives to a class gets a sync function, which the sync class gets likewise.
 """
@@ -32,6 +33,7 @@ MODULES = {
     "sandbox": ("sandfleet.sandbox", ("AsyncSandbox",)),
     "fleet": ("sandfleet._fleets.fleet", ("AsyncFleet",)),
     "reviews": ("sandfleet._fleets.reviews", ("AsyncReviews",)),
+    "snapshots": ("sandfleet._fleets.snapshots", ("AsyncSnapshots",)),
     "commands": ("sandfleet.resources.commands", ("AsyncCommandHandle", "AsyncCommands")),
     "files": ("sandfleet.resources.files.files", ("AsyncFiles",)),
     "watch": ("sandfleet.resources.files.watch", ("AsyncFileWatch",)),
@@ -60,7 +62,9 @@ INTERNAL = {
     "open_resumed",
     "relay",
     "renew",
+    "restore_snapshot",
     "spans",
+    "take_snapshot",
 }
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
@@ -381,6 +385,8 @@ class Call:
         wrapped = self.wrapped_class()
         if returns in ("Self", OPENING):
             return [], [f"return cls({answer})"]
+        if returns == "tuple[Self, ...]":
+            return [], [f"return tuple(map(type(self), {answer}))"]
         if "AsyncIterator" in words(returns):
             self.writer.runtime |= {"iterate", "AsyncIterator"}
             made = "iterate(answer) if isinstance(answer, AsyncIterator) else answer"

@@ -48,6 +48,8 @@ def own_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     queues.write_text(FILES["queues.yaml"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANDFLEET_QUEUES", str(queues))
+        patch.setenv("SANDFLEET_SNAPSHOTS", f"file://{queues.parent}/snapshots")
+        patch.setenv("SANDFLEET_SNAPSHOT_KEYS", str(queues.parent / "keys.json"))
         yield
 
 

@@ -123,8 +123,12 @@ if TYPE_CHECKING:
     from sandfleet.values.services import tcp as tcp
     from sandfleet.values.suspension import KeptContext as KeptContext
     from sandfleet.values.suspension import Preemption as Preemption
+    from sandfleet.values.suspension import Restoration as Restoration
     from sandfleet.values.suspension import Resumption as Resumption
+    from sandfleet.values.suspension import Snapshot as Snapshot
+    from sandfleet.values.suspension import SnapshotContents as SnapshotContents
     from sandfleet.values.suspension import Suspension as Suspension
+    from sandfleet.values.suspension import UnsavedFile as UnsavedFile
     from sandfleet.values.tools import Decision as Decision
     from sandfleet.values.tools import Tool as Tool
     from sandfleet.values.tools import ToolCall as ToolCall
@@ -213,7 +217,16 @@ _HOMES = {
     "skills.library": ("SkillError", "SkillLibrary"),
     "skills.skill": ("Skill", "SkillState"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
-    "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
+    "values.suspension": (
+        "KeptContext",
+        "Preemption",
+        "Restoration",
+        "Resumption",
+        "Snapshot",
+        "SnapshotContents",
+        "Suspension",
+        "UnsavedFile",
+    ),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
     "tools.declared": ("tool",),
     "tools.mcp.source": ("McpServer", "mcp_server"),

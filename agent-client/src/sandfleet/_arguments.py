@@ -40,6 +40,7 @@ _LATE = {
     "OnPreempted": "sandfleet.values.suspension",
     "OnReview": "sandfleet.values.reviews",
     "PathLike": "os",
+    "Snapshot": "sandfleet.values.suspension",
     "ToolPolicy": "sandfleet.values.tools",
 }
 # Classes whose objects users make: their fields are checked as arguments are.

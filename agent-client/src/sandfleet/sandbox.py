@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
+from sandfleet.errors import SandboxEnded
 from sandfleet.resources.has_journal import HasJournal
 from sandfleet.resources.skills import HasSkills
+from sandfleet.resources.snapshots import HasSnapshots
 from sandfleet.tools.serving import ServesTools
 from sandfleet.values.options import (
     DEFAULT_LEASE,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Bound
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Preemption, Resumption, Suspension
+    from sandfleet.values.suspension import Preemption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -62,14 +64,15 @@ async def _create(
     gang: api.fleet.Gang | None = None,
 ) -> Made:
     from sandfleet._fleets import embedded
-    from sandfleet._fleets.claim import claim_request
+    from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
     from sandfleet.tools.sources import prepared_under
 
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = embedded.isolation_of_claim(options.get("isolation"))
-    request = claim_request(template, options, isolation, gang)
     fleet = fleet or await fleet_of_claim(options)
+    snapshot, options = await begun_with(fleet.snapshots, options)
+    request = claim_request(template, options, isolation, gang)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
@@ -81,6 +84,9 @@ async def _create(
     if on_review := options.get("on_review"):
         made._reviewing = fleet.reviews.ask(made.sandbox_id, on_review)
     try:
+        if snapshot is not None:
+            made._restoration = back = await fleet.snapshots.restore_snapshot(made.sandbox_id, snapshot, force=False)
+            made._resumption = back.resumption
         if library := options.get("skills"):
             await made.load_skills(library)
         if tools:
@@ -105,9 +111,20 @@ async def _create_many(
 
 async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
     from sandfleet._fleets import embedded
-    from sandfleet._fleets.discovery import find_fleet_of
+    from sandfleet._fleets.claim import of_parked
+    from sandfleet._fleets.discovery import find_fleet_of, parked_session
 
-    fleet = fleet or await find_fleet_of(sandbox_id)
+    try:
+        fleet = fleet or await find_fleet_of(sandbox_id)
+        await fleet.get(sandbox_id)
+    except SandboxEnded:
+        if (parked := await parked_session(sandbox_id, fleet)) is None:
+            raise
+        fleet, snapshot = parked
+        made = await _create(cls, snapshot.template, fleet, of_parked(snapshot, options))
+        # Only now: until its session is there, the snapshot is all that there is of it.
+        await fleet.snapshots.delete(snapshot)
+        return made
     max_wait, rpc_timeout = options.get("max_wait", DEFAULT_MAX_WAIT), options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
     link, bound, resumption = await fleet.open_resumed(
         sandbox_id, max_wait=max_wait, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued")
@@ -259,7 +276,7 @@ class _IsReviewed:
         return self._reviewing.on_review if self._reviewing else None
 
 
-class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasJournal):
+class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots, HasJournal):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -287,7 +304,6 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasJournal):
 
         self._link = link
         self._bound = bound
-        self._resumption: Resumption | None = None
         self._keep_alive = keep_alive
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
@@ -438,11 +454,6 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasJournal):
         return self._bound
 
     @property
-    def resumption(self) -> Resumption | None:
-        """What has come back of the suspended session. None except after `resume`."""
-        return self._resumption
-
-    @property
     def preemptions(self) -> tuple[Preemption, ...]:
         """The last preemptions of the session that this object has heard of."""
         return self._link.preemptions.all
@@ -461,19 +472,27 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasJournal):
 
     @also_by_id(_suspend)
     @checked
-    async def suspend(self, *, force: bool = False, timeout: float | None = None) -> Suspension:
+    async def suspend(
+        self, *, force: bool = False, timeout: float | None = None, to: Literal["volume", "snapshot"] = "volume"
+    ) -> Suspension:
         """End the processes and keep the session: files, variables, contexts, declared services, and what it was made
         with. `Sandbox.resume(sandbox_id)` takes it on; until then it holds no place, and its lease rests.
 
         force    end running executions, commands, terminals and connections, and go without what cannot be saved.
                  Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
         timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
+        to       "volume": the session stays with its fleet, under its id. "snapshot": it is saved as a snapshot and its
+                 sandbox ends, so that it outlives the fleet and this process; `Sandbox.resume` of the same id takes it
+                 on in a new sandbox, with a new id. It stays until then, or until the snapshot is deleted.
 
         The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
         (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
         has the same call by id: `Sandbox.suspend(sandbox_id)`.
         """
-        kept = await self._link.suspend(force=force, timeout=timeout)
+        if to == "snapshot":
+            kept = await self._parked(force=force)
+        else:
+            kept = await self._link.suspend(force=force, timeout=timeout)
         await self._forwards.close()
         await self._stop_tools()
         return kept

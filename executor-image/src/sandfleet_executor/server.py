@@ -21,6 +21,7 @@ from sandfleet_api.executor.v1 import (
     review_pb2_grpc,
     service_pb2_grpc,
     session_pb2_grpc,
+    snapshot_pb2_grpc,
     tools_pb2_grpc,
 )
 
@@ -49,6 +50,8 @@ from sandfleet_executor.effects.services.logs import LogFiles
 from sandfleet_executor.effects.session import cgroup, watchdog
 from sandfleet_executor.effects.session.sandbox_meter import SandboxMeter
 from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.snapshots.restorer import Restorer
+from sandfleet_executor.effects.snapshots.saver import Saver
 from sandfleet_executor.effects.suspension.suspender import Suspender
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.convert import common as convert
@@ -65,6 +68,7 @@ from sandfleet_executor.servicers.recording import JournalInterceptor
 from sandfleet_executor.servicers.review import ReviewService
 from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
+from sandfleet_executor.servicers.snapshot import SnapshotService
 from sandfleet_executor.servicers.tools import ToolBrokerService
 
 EXIT_CLOSED = 0
@@ -148,7 +152,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
-    add_session_services(server, session, meter)
+    await add_snapshots(server, session, add_session_services(server, session, meter), workspace_fd, threads)
     filesystem = FilesystemServicer(roots, threads, Watches(watcher), session.disk)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
@@ -180,20 +184,36 @@ def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[gr
     return [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), review, recording]
 
 
-def add_session_services(server: grpc.aio.Server, session: Session, meter: SandboxMeter) -> None:
+def add_session_services(server: grpc.aio.Server, session: Session, meter: SandboxMeter) -> Suspender:
     """The services that need nothing but the session."""
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
     service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
     tunnels = Tunnels(session.namespaces.get, own_port(session.config), session.touch)
-    folder = Path(session.config.state_dir) if session.config.state_dir else None
-    suspender = Suspender(session, folder, lambda: tunnels.count, codec(session.workdir))
+    suspender = Suspender(session, state_folder(session.config), lambda: tunnels.count, codec(session.workdir))
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter, suspender), server)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     review_pb2_grpc.add_ReviewServiceServicer_to_server(ReviewService(session.reviews), server)
     lasting = JournalService(session.journal, lasting=session.config.state_dir is not None)
     journal_pb2_grpc.add_JournalServiceServicer_to_server(lasting, server)
     tools_pb2_grpc.add_ToolBrokerServiceServicer_to_server(ToolBrokerService(session.tools), server)
+    return suspender
+
+
+async def add_snapshots(
+    server: grpc.aio.Server, session: Session, suspender: Suspender, workspace_fd: int, threads: FileThreads
+) -> None:
+    """Finishes a restore that an earlier executor has begun to put in place, first."""
+    config = session.config
+    restorer = Restorer(session, suspender, workspace_fd, threads, state_folder(config))
+    await restorer.recover()
+    saver = Saver(session, suspender, workspace_fd, threads, Path(config.state_dir or config.private_dir))
+    snapshot_pb2_grpc.add_SnapshotServiceServicer_to_server(SnapshotService(saver, restorer), server)
+
+
+def state_folder(config: ExecutorConfig) -> Path | None:
+    """What outlives the executor; None where nothing does."""
+    return Path(config.state_dir) if config.state_dir else None
 
 
 def open_workspace(config: ExecutorConfig) -> int:

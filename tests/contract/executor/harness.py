@@ -18,7 +18,7 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet_api.executor.v1 import common_pb2, session_pb2, session_pb2_grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-SCOPES = "interpreter process filesystem session ports tools admin review"
+SCOPES = "interpreter process filesystem session ports tools admin review snapshot"
 PATIENCE = 60.0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet._fleets.connection import is_broken
@@ -17,12 +18,14 @@ from sandfleet._wire.link import receive
 from sandfleet._wire.status import to_claim_error, to_error, to_resume_error
 from sandfleet.errors import ProtocolError
 from sandfleet.values.fleet import FLEET_UNAVAILABLE, OnQueued, Queued
-from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions
+from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions, ResumeOptions
 from sandfleet.values.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
     from sandfleet._fleets.connection import FleetConnection, Stub
+    from sandfleet._fleets.snapshots import AsyncSnapshots
     from sandfleet._wire.link import Metadata
+    from sandfleet.values.suspension import Snapshot
 
 Request = TypeVar("Request", "api.fleet.ClaimRequest", "api.fleet.ResumeRequest")
 Response = TypeVar("Response", "api.fleet.ClaimResponse", "api.fleet.ResumeResponse")
@@ -64,6 +67,32 @@ def claim_request(
         priority=options.get("priority", ""),
         gang=gang,
     )
+
+
+async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple[Snapshot | None, CreateOptions]:
+    """Return the snapshot that a claim begins with, and its options: contract and limits, where none are given.
+
+    Raises NotFoundError.
+    """
+    if not options.get("snapshot"):
+        return None, options
+    snapshot = await snapshots.get(options["snapshot"])
+    known = asdict(snapshot.limits)
+    asked = asdict(options.get("limits") or Limits())
+    limits = Limits(**{name: asked[name] or value for name, value in known.items()})
+    contract = options.get("contract") or ("brokered" if options.get("tools") else snapshot.contract)
+    begun: CreateOptions = {**options, "limits": limits, "contract": contract}  # type: ignore[typeddict-item] # one of its words
+    return snapshot, begun
+
+
+def of_parked(snapshot: Snapshot, options: ResumeOptions) -> CreateOptions:
+    """Return the options of a claim that takes a session on which only a snapshot keeps."""
+    named = ("max_wait", "on_queued", "on_preempted", "keep_alive", "autosave", "rpc_timeout")
+    wish = CreateOptions(snapshot=snapshot, labels=snapshot.labels, timeout=options.get("timeout") or DEFAULT_LEASE)
+    for name in named:
+        if name in options:
+            wish[name] = options[name]  # type: ignore[literal-required] # of both
+    return wish
 
 
 def imagined(options: ExplainOptions, namespace: str) -> api.fleet.ClaimRequest:

@@ -68,8 +68,8 @@ class FleetConnection:
         if place is not None:
             self.address = place.address
         name, ca = (place.name, place.ca) if place else ("", b"")
-        self._channel = open_channel(self.address, ca=ca, name=name)
-        self.stub: Stub = api.fleet_grpc.FleetServiceStub(self._channel)
+        self.channel = open_channel(self.address, ca=ca, name=name)
+        self.stub: Stub = api.fleet_grpc.FleetServiceStub(self.channel)
 
     async def close(self) -> None:
         """Close the connection; running calls fail."""
@@ -80,7 +80,7 @@ class FleetConnection:
         self._closed = True
         for task in self._closing:
             task.cancel()
-        await self._channel.close(None)
+        await self.channel.close(None)
 
     async def reach(self) -> None:
         """Wait until a server answers at the fleet's one place. Raises UnavailableError."""
@@ -91,8 +91,8 @@ class FleetConnection:
         why = f"nothing answers there for {self.patience:g} s"
         try:
             async with asyncio.timeout(self.patience):
-                while (state := self._channel.get_state(try_to_connect=True)) not in (ready, failed):
-                    await self._channel.wait_for_state_change(state)
+                while (state := self.channel.get_state(try_to_connect=True)) not in (ready, failed):
+                    await self.channel.wait_for_state_change(state)
         except TimeoutError:
             state = failed
         else:
@@ -169,7 +169,7 @@ class FleetConnection:
                 # The cluster's API may be unavailable for a moment as well.
                 return
             self._check_open()
-            old = self._channel
+            old = self.channel
             self._open(place)
             task = asyncio.ensure_future(old.close(_OLD_CALLS))
             self._closing.add(task)

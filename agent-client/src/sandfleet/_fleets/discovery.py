@@ -17,7 +17,7 @@ from sandfleet.values.sandbox import Isolation
 if TYPE_CHECKING:
     from sandfleet.values.options import CreateOptions
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Suspension
+    from sandfleet.values.suspension import Snapshot, Suspension
 
 # How long another process's fleet may take to answer while sandboxes are looked for, in seconds.
 _LOOK_TIMEOUT = 3.0
@@ -84,6 +84,17 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
             return candidate
     why = "no fleet has it"
     raise SandboxEnded(f"cannot connect to sandbox {sandbox_id!r}: {why}", reason="SandboxNotFound", subject=sandbox_id)
+
+
+async def parked_session(sandbox_id: str, fleet: AsyncFleet | None) -> tuple[AsyncFleet, Snapshot] | None:
+    """Return the newest snapshot that keeps a suspended session, and the fleet that has it."""
+    if "/" in sandbox_id:
+        return None
+    fleet = fleet or await default_fleet(isolation=embedded.default_isolation())
+    for one in await fleet.snapshots.list(sandbox_id):
+        if one.reason == "suspend":
+            return fleet, one
+    return None
 
 
 async def kill_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> bool:

@@ -18,6 +18,7 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.hosts import AnswersHosts
 from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
+from sandfleet._fleets.snapshots import KeepsSnapshots
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import queues as queue_messages
@@ -44,7 +45,7 @@ _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet(AnswersHosts, SignsJournals):
+class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals):
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet._sync.reviews import Reviews
+    from sandfleet._sync.snapshots import Snapshots
     from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
@@ -167,3 +168,10 @@ class Fleet:
     def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
         """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
         return run(self.as_async.note_received(sandbox_id, marks))
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """Sessions that were saved, with their files and variables."""
+        from sandfleet._sync.snapshots import Snapshots
+
+        return Snapshots(self.as_async.snapshots)

@@ -10,9 +10,9 @@ from sandfleet._sync.portal import Relay, iterate, run, unwrap
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
-    from typing import Self, Unpack
+    from typing import Literal, Self, Unpack
 
     from sandfleet._sync.commands import Commands
     from sandfleet._sync.files import Files
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Preemption, Resumption, Suspension
+    from sandfleet.values.suspension import Preemption, Restoration, Resumption, Snapshot, Suspension
     from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
@@ -250,11 +250,6 @@ class Sandbox:
         return self._async.bound
 
     @property
-    def resumption(self) -> Resumption | None:
-        """What has come back of the suspended session. None except after `resume`."""
-        return self._async.resumption
-
-    @property
     def preemptions(self) -> tuple[Preemption, ...]:
         """The last preemptions of the session that this object has heard of."""
         return self._async.preemptions
@@ -267,19 +262,24 @@ class Sandbox:
         return run(self._async.__aexit__(*_))
 
     @also_by_id(_suspend)
-    def suspend(self, *, force: bool = False, timeout: float | None = None) -> Suspension:
+    def suspend(
+        self, *, force: bool = False, timeout: float | None = None, to: Literal["volume", "snapshot"] = "volume"
+    ) -> Suspension:
         """End the processes and keep the session: files, variables, contexts, declared services, and what it was made
         with. `Sandbox.resume(sandbox_id)` takes it on; until then it holds no place, and its lease rests.
 
         force    end running executions, commands, terminals and connections, and go without what cannot be saved.
                  Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
         timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
+        to       "volume": the session stays with its fleet, under its id. "snapshot": it is saved as a snapshot and its
+                 sandbox ends, so that it outlives the fleet and this process; `Sandbox.resume` of the same id takes it
+                 on in a new sandbox, with a new id. It stays until then, or until the snapshot is deleted.
 
         The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
         (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
         has the same call by id: `Sandbox.suspend(sandbox_id)`.
         """
-        return run(self._async.suspend(force=force, timeout=timeout))
+        return run(self._async.suspend(force=force, timeout=timeout, to=to))
 
     @also_by_id(_kill)
     def kill(self) -> bool:
@@ -472,6 +472,48 @@ class Sandbox:
     def load_skills(self, library: str | PathLike[str]) -> tuple[Skill, ...]:
         """Use the library in this folder, and load all skills that it offers; as `skills.load` does."""
         return run(self._async.load_skills(library))
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the session. None except after `resume` and `create(snapshot=…)`."""
+        return self._async.resumption
+
+    @property
+    def restoration(self) -> Restoration | None:
+        """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
+        return self._async.restoration
+
+    def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
+        """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.
+
+        The processes stand still for a moment, so that all names, modes and small files are of one moment; a large file
+        that changes meanwhile is listed. Variables are those after the last cell that had ended.
+
+        name    for `create(snapshot=name)`: at most 63 of a-z, 0-9, "-" and "."; "" means none.
+        labels  for people and programs.
+
+        Raises SandboxEnded, PreconditionFailed (SnapshotRunning), LimitReached (no room), InvalidArgument.
+        """
+        return run(self._async.snapshot(name, labels=labels))
+
+    def rollback(self, snapshot: str | Snapshot, *, force: bool = False) -> Restoration:
+        """Put a snapshot in the place of the files, contexts and services of this sandbox; return what came back.
+
+        `snapshot` is a `Snapshot`, its id, or a name, of which the newest one counts. Contexts and services that it
+        does not have end. Running executions refuse it unless `force` ends them. It happens as a whole or not at all.
+
+        Raises NotFoundError (no such snapshot), PreconditionFailed (ExecutionRunning, SnapshotRunning,
+        SnapshotWidened), LimitReached (no room).
+        """
+        return run(self._async.rollback(snapshot, force=force))
+
+    def fork(self, count: int = 1, *, labels: Mapping[str, str] | None = None) -> tuple[Self, ...]:
+        """Make sandboxes with the same files, variables and services: all of them, or none.
+
+        One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
+        and the contract and the limits of this one. Raises what `snapshot` and `create` raise.
+        """
+        return tuple(map(type(self), run(self._async.fork(count, labels=labels))))
 
     @cached_property
     def journal(self) -> Journal:

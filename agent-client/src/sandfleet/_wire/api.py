@@ -15,6 +15,7 @@ __all__ = [
     "aio",
     "common",
     "duration",
+    "executor_snapshot",
     "filesystem",
     "filesystem_grpc",
     "fleet",
@@ -35,6 +36,8 @@ __all__ = [
     "service_grpc",
     "session",
     "session_grpc",
+    "snapshots",
+    "snapshots_grpc",
     "timestamp",
     "tools",
     "tools_grpc",
@@ -61,12 +64,15 @@ if TYPE_CHECKING:
     from sandfleet_api.executor.v1 import service_pb2_grpc as service_grpc
     from sandfleet_api.executor.v1 import session_pb2 as session
     from sandfleet_api.executor.v1 import session_pb2_grpc as session_grpc
+    from sandfleet_api.executor.v1 import snapshot_pb2 as executor_snapshot
     from sandfleet_api.executor.v1 import tools_pb2 as tools
     from sandfleet_api.executor.v1 import tools_pb2_grpc as tools_grpc
     from sandfleet_api.fleet.v1 import fleet_pb2 as fleet
     from sandfleet_api.fleet.v1 import fleet_pb2_grpc as fleet_grpc
     from sandfleet_api.fleet.v1 import gateway_pb2 as gateway
     from sandfleet_api.fleet.v1 import gateway_pb2_grpc as gateway_grpc
+    from sandfleet_api.fleet.v1 import snapshot_pb2 as snapshots
+    from sandfleet_api.fleet.v1 import snapshot_pb2_grpc as snapshots_grpc
 else:
     _EXECUTOR = ("common", "filesystem", "interpreter", "journal", "port", "process", "service", "session", "tools")
     _GRPC = ("filesystem", "interpreter", "journal", "port", "process", "service", "session", "tools")
@@ -84,5 +90,8 @@ else:
             "fleet_grpc": "sandfleet_api.fleet.v1.fleet_pb2_grpc",
             "gateway": "sandfleet_api.fleet.v1.gateway_pb2",
             "gateway_grpc": "sandfleet_api.fleet.v1.gateway_pb2_grpc",
+            "executor_snapshot": "sandfleet_api.executor.v1.snapshot_pb2",
+            "snapshots": "sandfleet_api.fleet.v1.snapshot_pb2",
+            "snapshots_grpc": "sandfleet_api.fleet.v1.snapshot_pb2_grpc",
         },
     )

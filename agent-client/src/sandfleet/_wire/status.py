@@ -51,7 +51,7 @@ _BY_CODE: dict[str, type[errors.SandboxError]] = {
 _SUSPENDED = {"SandboxSuspended", "Suspended", "Suspending"}
 _PREEMPTED = "SandboxPreempted"
 # What a call may also name and not find.
-_OTHERS_MISSING = {"ClaimNotFound", "PoolNotFound", "TemplateNotFound", "ReviewNotFound"}
+_OTHERS_MISSING = {"ClaimNotFound", "PoolNotFound", "TemplateNotFound", "ReviewNotFound", "SnapshotNotFound"}
 _CLAIM_CODES = {"NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL"}
 
 

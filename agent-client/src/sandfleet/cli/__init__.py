@@ -43,6 +43,10 @@ _COMMANDS = {
         "sandfleet.cli.journals.commands",
         "export, show, check, replay and compare the records of sessions",
     ),
+    "snapshot": (
+        "sandfleet.cli.snapshots.commands",
+        "take, list, describe and delete snapshots of sessions, and move them as files",
+    ),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),

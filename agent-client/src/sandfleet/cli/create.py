@@ -58,6 +58,7 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
     parser.add_argument(
         "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
     )
+    where.add_argument("--snapshot", default="", metavar="NAME", help="begin with this snapshot, by its name or id")
     add_queue_arguments(parser)
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
     parser.add_argument(
@@ -153,6 +154,7 @@ def _wish(options: argparse.Namespace) -> dict[str, Any]:
         "mounts": dict(options.mount),
         "queue": options.queue,
         "priority": options.priority,
+        "snapshot": options.snapshot,
     }
 
 

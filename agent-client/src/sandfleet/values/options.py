@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import Isolation, Limits
-    from sandfleet.values.suspension import OnPreempted
+    from sandfleet.values.suspension import OnPreempted, Snapshot
     from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.variables import Autosave
 
@@ -63,6 +63,9 @@ class CreateOptions(TypedDict, total=False):
     workspace_id    start on this workspace of a released sandbox (`SandboxInfo.workspace_id`); takes a cold start.
     keep_workspace  keep the workspace after the release, so that it can be claimed again; otherwise an older kept
                     workspace is deleted as well.
+    snapshot        begin with a `Snapshot`, its id, or the newest one of this name: its files, variables and services.
+                    `restoration` says what came back. Contract and limits are those of the snapshot unless given here;
+                    they may be narrower, never wider.
     max_wait        seconds to wait for a free sandbox, and for a fleet that does not answer, 60 by default. On
                     Kubernetes a claim whose connection breaks is sent again with the same request id. So is a claim
                     that the fleet refuses for now, as QueueFull, when it says, and a random part later.
@@ -108,6 +111,7 @@ class CreateOptions(TypedDict, total=False):
     isolation: Isolation | Literal["none", "namespace", "gvisor"] | None
     workspace_id: str
     keep_workspace: bool
+    snapshot: str | Snapshot
     max_wait: float
     on_queued: OnQueued | None
     on_preempted: OnPreempted | None

@@ -145,6 +145,29 @@ class SuspendReason(StrEnum):
     """As many sessions are suspended as the fleet keeps."""
 
 
+class SnapshotReason(StrEnum):
+    """Why a snapshot is not taken, restored or moved: the reason of a SandfleetError."""
+
+    SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
+    """No snapshot has this id or name, or it was deleted."""
+    SNAPSHOT_RUNNING = "SnapshotRunning"
+    """Another snapshot of the sandbox is being taken, or one is being restored in it."""
+    SNAPSHOT_WIDENED = "SnapshotWidened"
+    """The sandbox allows more than the snapshot: its contract is wider, or one of its limits is higher."""
+    SNAPSHOT_DAMAGED = "SnapshotDamaged"
+    """What the store gave back is not what was written, or was written with another key. Nothing of it was restored."""
+    SNAPSHOT_INVALID = "SnapshotInvalid"
+    """It has paths, sizes or an order that no sandbox writes, or the file is no exported snapshot."""
+    SNAPSHOT_TOO_LARGE = "SnapshotTooLarge"
+    """It has more files or bytes than a snapshot, or the sandbox, may have."""
+    SNAPSHOT_STORE_FULL = "SnapshotStoreFull"
+    """The store has no room."""
+    SNAPSHOT_STORE_DENIED = "SnapshotStoreDenied"
+    """The store, or the file of its keys, does not let the fleet in."""
+    SNAPSHOT_STORE_UNAVAILABLE = "SnapshotStoreUnavailable"
+    """The store does not answer, or the snapshotter has ended."""
+
+
 class ReviewReason(StrEnum):
     """Why a review is not listed or answered: the reason of a SandfleetError."""
 

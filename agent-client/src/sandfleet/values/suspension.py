@@ -1,11 +1,12 @@
-"""Suspended sessions: what is kept of one, and what comes back."""
+"""Suspended sessions and snapshots: what is kept of a session, and what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from sandfleet.values.sandbox import Limits
 from sandfleet.values.variables import StateItem
 
 
@@ -38,6 +39,7 @@ class Suspension:
     ended_executions   ids of the executions that were running, which only `force` ends.
     ended_connections  connections to ports that were open, as well.
     tmp_bytes          what was in /tmp, which is never kept.
+    snapshot_id        of `suspend(to="snapshot")`: the snapshot that keeps the session; else "".
     known              False: it was suspended before, and its fleet does not know any more what was kept. `Resumption`
                        says it.
     """
@@ -50,6 +52,7 @@ class Suspension:
     ended_connections: int = 0
     tmp_bytes: int = 0
     known: bool = True
+    snapshot_id: str = ""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -97,3 +100,107 @@ def missing_of(contexts: tuple[KeptContext, ...]) -> tuple[str, ...]:
         if one.omitted:
             words.append(f"{one.context_id}: {one.omitted} more")
     return tuple(words)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsavedFile:
+    """A file that is not in a snapshot, or not as it was. `path` is relative to /workspace.
+
+    reason  one word: Socket, Device, Pipe, PermissionDenied, TooDeep, Vanished, Changed (it changed while it was read),
+            Attributes, ReadFailed; of a restore NotSupported (the file system does not take its attributes).
+    """
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContents:
+    """What the executor has said of a session when it was saved.
+
+    contexts           how many variables of each context are saved, and which are not.
+    services           how many declared services are saved.
+    unsaved            files that are not saved, at most 1,000; `unsaved_count` counts all.
+    running            executions that ran meanwhile: the files are of a moment in the middle of them.
+    frozen             seconds for which the session's processes stood still; 0: they could not be stopped.
+    tmp_bytes          what /tmp held, which is not saved.
+    """
+
+    contexts: tuple[KeptContext, ...] = ()
+    services: int = 0
+    unsaved: tuple[UnsavedFile, ...] = ()
+    unsaved_count: int = 0
+    running: tuple[str, ...] = ()
+    frozen: float = 0.0
+    tmp_bytes: int = 0
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What is not saved, in words: variables, then files."""
+        words = [*missing_of(self.contexts), *(f"{one.path} ({one.reason})" for one in self.unsaved)]
+        if more := self.unsaved_count - len(self.unsaved):
+            words.append(f"{more} more files")
+        return tuple(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A session as it was at one moment: files, saved variables, declared services.
+
+    name          given by the caller; "": none.
+    sandbox_id    the sandbox that it was taken of.
+    contract      who may run code in a sandbox that begins with it, at most.
+    received      what the session had received: "untrusted", "secret".
+    reason        manual, suspend, automatic, fork or import.
+    entries       files and folders; `size_bytes` is what is in the files, without holes.
+    new_bytes     of it, what no earlier snapshot had; `stored_bytes` is what was added to the store.
+    contents      None in lists.
+    """
+
+    snapshot_id: str
+    name: str = ""
+    sandbox_id: str = ""
+    template: str = ""
+    contract: str = "autonomous"
+    received: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    reason: str = "manual"
+    created: datetime | None = None
+    entries: int = 0
+    size_bytes: int = 0
+    new_bytes: int = 0
+    stored_bytes: int = 0
+    contents: SnapshotContents | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """What came back of a snapshot.
+
+    contexts          how many variables of each context are back, and which are not.
+    services          services that were started again.
+    ended_executions  ids of the executions that were ended for it.
+    unrestored        files whose attributes the file system does not take.
+    """
+
+    snapshot: Snapshot
+    contexts: tuple[KeptContext, ...] = ()
+    services: tuple[str, ...] = ()
+    ended_executions: tuple[str, ...] = ()
+    unrestored: tuple[UnsavedFile, ...] = ()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What did not come back, in words."""
+        return (*missing_of(self.contexts), *(f"{one.path} ({one.reason})" for one in self.unrestored))
+
+    @property
+    def resumption(self) -> Resumption:
+        """Contexts and services, as a resumed session says them."""
+        return Resumption(self.contexts, self.services)
+
+
+def reference(snapshot: str | Snapshot) -> str:
+    """Return what names a snapshot in a call: its id, or a name."""
+    return snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot

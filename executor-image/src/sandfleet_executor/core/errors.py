@@ -29,6 +29,10 @@ class PreemptingError(SuspendingError):
     """The session is being suspended for the owner of its quota, and is resumed by itself."""
 
 
+class RestoringError(RuntimeError):
+    """A snapshot is taking the place of the session's files: nothing begins before it has."""
+
+
 class FullError(RuntimeError):
     """The workspace is so far beyond its limit that nothing may run."""
 

@@ -24,6 +24,7 @@ SCOPES_OF_SERVICES = {
     f"{PACKAGE}.IdentityService": "admin",
     f"{PACKAGE}.ReviewService": "review",
     f"{PACKAGE}.JournalService": "session",
+    f"{PACKAGE}.SnapshotService": "snapshot",
 }
 SCOPES_OF_METHODS = {
     f"/{PACKAGE}.SessionService/Open": "admin",

@@ -29,6 +29,7 @@ from sandfleet_executor.core.errors import (
     MismatchError,
     NotFoundError,
     PreemptingError,
+    RestoringError,
     SuspendingError,
 )
 from sandfleet_executor.core.files.globs import InvalidPattern
@@ -37,6 +38,9 @@ from sandfleet_executor.core.packages.manifest import BadManifest
 from sandfleet_executor.core.review.answers import AnswerError, AnswerReason
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
+from sandfleet_executor.core.snapshots.assembly import InvalidStream
+from sandfleet_executor.core.snapshots.entries import InvalidEntry
+from sandfleet_executor.core.snapshots.session import NoSessionError, NotEmptyError, SnapshotRunningError
 from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
 from sandfleet_executor.effects.contexts import state_store
 from sandfleet_executor.effects.contexts.copies import NotCopiedError
@@ -245,6 +249,12 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (MismatchError, Code.FAILED_PRECONDITION, "SessionMismatch", False),
     # Nothing has begun: its client asks the fleet, and calls again when the session is there again.
     (PreemptingError, Code.UNAVAILABLE, "SandboxPreempted", True),
+    (RestoringError, Code.UNAVAILABLE, "SandboxRestoring", True),
+    (SnapshotRunningError, Code.FAILED_PRECONDITION, "SnapshotRunning", True),
+    (NotEmptyError, Code.FAILED_PRECONDITION, "WorkspaceNotEmpty", False),
+    (NoSessionError, Code.FAILED_PRECONDITION, "NoSession", True),
+    (InvalidEntry, Code.INVALID_ARGUMENT, "InvalidEntry", False),
+    (InvalidStream, Code.INVALID_ARGUMENT, "InvalidStream", False),
     (NotBrokeredError, Code.FAILED_PRECONDITION, "ContractNotBrokered", False),
     (ReplacedError, Code.ABORTED, "Replaced", False),
     (SuspendingError, Code.FAILED_PRECONDITION, "SandboxSuspended", False),

@@ -53,6 +53,8 @@ class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] #
         codec = (handler.request_deserializer, handler.response_serializer)
         if gate_of(method) is Gate.COUNTED and handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(self._counted(handler.unary_unary), *codec)
+        if gate_of(method) is Gate.COUNTED and handler.stream_unary:
+            return grpc.stream_unary_rpc_method_handler(self._counted(handler.stream_unary), *codec)
         if gate_of(method) is Gate.CALL and handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(self._call(handler.unary_unary, method), *codec)
         if gate_of(method) is Gate.CALL and handler.stream_unary:

@@ -17,7 +17,7 @@ from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox
-from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, Signer, Token
+from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, SNAPSHOT_SCOPES, Signer, Token
 from sandfleet_operator.executors.usage import reading
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
@@ -176,6 +176,17 @@ class Executors:
             holder=sandbox.claim.key.holder,
             scopes=CALLER_SCOPES,
             lifetime=lifetime,
+            contract=sandbox.contract,
+        )
+
+    def transfer_token(self, sandbox: Sandbox) -> Token:
+        """For the snapshotter: a call that has begun goes on when it has expired."""
+        return self._signer.issue(
+            sandbox_id=sandbox.sandbox_id,
+            sandbox_uid=sandbox.sandbox_uid,
+            holder=FLEET,
+            scopes=SNAPSHOT_SCOPES,
+            lifetime=OWN_TOKEN_LIFETIME,
             contract=sandbox.contract,
         )
 

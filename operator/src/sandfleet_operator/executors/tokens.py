@@ -17,6 +17,8 @@ AUTONOMOUS = "autonomous"
 # Scopes of the caller of a claim, and of the fleet itself.
 CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports", "tools")
 FLEET_SCOPES = ("session", "admin", "review")
+# Of the snapshotter, for one transfer.
+SNAPSHOT_SCOPES = ("snapshot",)
 # Seconds for which a token is valid at most, even with a longer lease.
 MAX_LIFETIME = 86400.0
 # Seconds in which an answer to a review has to reach its executor.

@@ -7,9 +7,9 @@ from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert.variables import items, texts
 from sandfleet.values.suspension import KeptContext, Resumption, Suspension
 
-_CONTEXTS_LIMIT = 64
-_NAMES_LIMIT = 1_024
-_TEXT_LIMIT = 1_024
+CONTEXTS_LIMIT = 64
+NAMES_LIMIT = 1_024
+TEXT_LIMIT = 1_024
 
 
 def suspension(message: api.fleet.SuspendResponse) -> Suspension:
@@ -18,9 +18,9 @@ def suspension(message: api.fleet.SuspendResponse) -> Suspension:
     return Suspension(
         sandbox_id=message.sandbox.sandbox_id,
         until=convert.moment(message.sandbox.suspended_until),
-        contexts=tuple(map(_context, kept.contexts[:_CONTEXTS_LIMIT])),
-        services=texts(kept.services, _NAMES_LIMIT),
-        ended_executions=texts(kept.ended_executions, _NAMES_LIMIT),
+        contexts=tuple(map(context, kept.contexts[:CONTEXTS_LIMIT])),
+        services=texts(kept.services, NAMES_LIMIT),
+        ended_executions=texts(kept.ended_executions, NAMES_LIMIT),
         ended_connections=kept.ended_connections,
         tmp_bytes=kept.tmp_bytes,
         known=message.HasField("suspension"),
@@ -30,16 +30,17 @@ def suspension(message: api.fleet.SuspendResponse) -> Suspension:
 def resumption(message: api.fleet.ResumeResponse) -> Resumption:
     """Read what has come back."""
     back = message.resumption
-    return Resumption(tuple(map(_context, back.contexts[:_CONTEXTS_LIMIT])), texts(back.services, _NAMES_LIMIT))
+    return Resumption(tuple(map(context, back.contexts[:CONTEXTS_LIMIT])), texts(back.services, NAMES_LIMIT))
 
 
-def _context(message: api.session.KeptContext) -> KeptContext:
+def context(message: api.session.KeptContext) -> KeptContext:
+    """Read what is kept of a context."""
     return KeptContext(
-        context_id=message.context_id[:_TEXT_LIMIT],
-        language=message.language[:_TEXT_LIMIT],
+        context_id=message.context_id[:TEXT_LIMIT],
+        language=message.language[:TEXT_LIMIT],
         variables=message.variables,
         missing=items(message.missing),
         omitted=message.missing.omitted,
-        reason=message.reason[:_TEXT_LIMIT],
-        message=message.message[:_TEXT_LIMIT],
+        reason=message.reason[:TEXT_LIMIT],
+        message=message.message[:TEXT_LIMIT],
     )

@@ -83,6 +83,9 @@ METHODS = {
     "ReviewService/Answer": Entry.SESSION,
     "JournalService/Head": Entry.READS,
     "JournalService/Read": Entry.READS,
+    "SnapshotService/Save": Entry.READS,
+    # Its record says what came, not which bytes.
+    "SnapshotService/Restore": Entry.SESSION,
 }
 
 

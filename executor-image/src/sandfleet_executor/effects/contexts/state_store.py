@@ -15,6 +15,8 @@ from sandfleet_executor.core.contexts import states
 from sandfleet_executor.core.contexts.states import BadState, Manifest
 
 NAMED, AUTOMATIC, SUSPENDED = "named", "automatic", "suspended"
+# Of a snapshot that is being read, and of one that is being restored.
+SNAPSHOT, RESTORING = "snapshot", "restoring"
 SUFFIX, UNFINISHED = ".state", ".tmp"
 
 
@@ -74,6 +76,7 @@ class StateStore:
         with contextlib.suppress(OSError):
             for path in self._folder.glob(f"*/*{UNFINISHED}"):
                 path.unlink()
+            self.delete_all(SNAPSHOT)
 
     def begin(self, kind: str, name: str, most: int) -> "Draft":
         """A new state of at most so many bytes, less where there is less room. Raises StateError."""
@@ -117,6 +120,18 @@ class StateStore:
         except BadState as error:
             os.close(fd)
             raise StateDamagedError(f"{error} ({name})") from error
+
+    def file(self, kind: str, name: str) -> int:
+        """A descriptor of all bytes of a state. Raises OSError."""
+        return os.open(self._path(kind, name), os.O_RDONLY | os.O_CLOEXEC)
+
+    def move_all(self, kind: str, to: str) -> None:
+        """Makes the states of one kind those of another, in the place of what that has. May be repeated."""
+        if self._folder is None or not (self._folder / kind).is_dir():
+            return
+        (self._folder / to).mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self._folder.glob(f"{kind}/*{SUFFIX}"):
+            path.rename(self._folder / to / path.name)
 
     def list(self) -> Iterator[tuple[str, Manifest]]:
         """Name and manifest of those under a name, the damaged ones left out."""
@@ -180,6 +195,20 @@ class Draft:
     def commit(self, manifest: Manifest) -> None:
         """From here on it is the state of its name, also after a crash. Raises NoSpaceError."""
         self.write(manifest.encode())
+        self._settle_down()
+
+    def commit_whole(self) -> None:
+        """The same, of a state that came with its manifest. Raises NoSpaceError, and StateDamagedError."""
+        fd = os.open(self._unfinished, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            read_manifest(fd)
+        except BadState as error:
+            raise StateDamagedError(f"{error} ({self._path.name})") from error
+        finally:
+            os.close(fd)
+        self._settle_down()
+
+    def _settle_down(self) -> None:
         with self._using, no_space(self._path.name):
             os.fsync(self._fd)
             self._settle(self._unfinished, self._path, self.size)

@@ -107,7 +107,7 @@ class Namespace:
                 await self._greet(ours)
         except (TimeoutError, NamespaceError) as error:
             ours.close()
-            raise NamespaceError(await self._why_not(error)) from error
+            raise NamespaceError(await why_not(process, error)) from error
         self._channel = FrameChannel(ours, self._on_frame, self._on_channel_end)
         if (wrong := exchanged(folders, self.hello.mounts)) is not None:
             await self.close()
@@ -198,6 +198,14 @@ class Namespace:
         trees = (await self._ask({"op": "ports", "pids": list(pids)}))["trees"]
         return {int(pid): ([int(port) for port in ports], bool(known)) for pid, (ports, known) in trees.items()}
 
+    async def freeze(self, seconds: float) -> bool:
+        """Stops all processes until `thaw`, for so many seconds at most; whether all stand still. Raises as `ping`."""
+        return bool((await self._ask({"op": "freeze", "seconds": seconds}))["still"])
+
+    async def thaw(self) -> None:
+        """Lets the processes go on. Raises as `ping`."""
+        await self._ask({"op": "thaw"})
+
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""
         await self._ask({"op": "ping"})
@@ -252,14 +260,6 @@ class Namespace:
         )
         self.tmp_fd, self.system_fd, *rest = fds
         self.tools_socket = socket.socket(fileno=rest[0]) if rest else None
-
-    async def _why_not(self, error: Exception) -> str:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        said = await self._process.stderr.read(4096) if self._process.stderr else b""
-        await self._process.wait()
-        last = said.decode(errors="replace").strip().splitlines()[-1:] or [str(error) or "no answer in time"]
-        return f"cannot make the session namespace: {last[0]}"
 
     async def _ask(
         self, request: dict[str, Any], fds: Sequence[int] = (), patience: float = ANSWER_SECONDS
@@ -345,6 +345,16 @@ class Namespace:
         for on_exit in list(self._exits.values()):
             on_exit(Exit(code=137, signal=9, memory=False))
         self._exits.clear()
+
+
+async def why_not(process: asyncio.subprocess.Process, error: Exception) -> str:
+    """Ends a process that did not answer; what is known of the reason."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    said = await process.stderr.read(4096) if process.stderr else b""
+    await process.wait()
+    last = said.decode(errors="replace").strip().splitlines()[-1:] or [str(error) or "no answer in time"]
+    return f"cannot make the session namespace: {last[0]}"
 
 
 def frame_size(data: bytes) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,13 +93,15 @@ class Services:
         self._held = False
         self._turn()
 
-    def apply(self, specs: Iterable[ServiceSpec], *, keep_others: bool) -> Change:
+    def apply(self, specs: Iterable[ServiceSpec], *, keep_others: bool, stopped: Collection[str] = ()) -> Change:
         """Raises BadRequest, TakenError, TooManyError, and NamespaceError when the sandbox is ending."""
         self._check_open()
         change = plan.declare(self._services, specs, keep_others=keep_others, now=self._now())
         self._services = change.services
         for name, action in change.actions.items():
             self._do(name, action)
+        for name in self._services.keys() & set(stopped):
+            self._take(name, machine.want_stopped(self._services[name].runtime))
         self._turn()
         return change
 

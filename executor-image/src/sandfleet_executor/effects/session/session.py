@@ -16,6 +16,7 @@ from sandfleet_executor.core.errors import (
     MismatchError,
     NotFoundError,
     PreemptingError,
+    RestoringError,
     SuspendingError,
 )
 from sandfleet_executor.core.executions.outcomes import Cause
@@ -94,8 +95,8 @@ class Session:
         self.limits = fitting(config.limits)
         self.session_id, self.started = "", time.time()
         self.closed = asyncio.Event()
-        # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
-        self.held = self.preempted = False
+        # No execution begins: it is being suspended, and its time rests; for a preemption; a snapshot is being restored.
+        self.held = self.preempted = self.restoring = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
@@ -205,7 +206,8 @@ class Session:
         """Why the sandbox's time is over; None while there is time, or while it is held."""
         if self.held:
             return None
-        in_use = self.executions.running > 0 or self.packages.installing or bool(self.reviews.pending())
+        working = self.executions.running > 0 or self.restoring
+        in_use = working or self.packages.installing or bool(self.reviews.pending())
         return self.tenancy.expired(time.monotonic(), in_use=in_use)
 
     # Executions
@@ -215,6 +217,8 @@ class Session:
         if self.held:
             kind_of, why = (PreemptingError, "preempted") if self.preempted else (SuspendingError, "suspended")
             raise kind_of(f"cannot start execution {execution_id}: the sandbox is being {why}")
+        if self.restoring:
+            raise RestoringError(f"cannot start execution {execution_id}: a snapshot is being restored")
         if self.executions.running >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
         if self.disk.is_hopeless:

@@ -5,11 +5,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandfleet_executor.core.contexts.states import MAX_STATE_BYTES, Bounds, Persistence
+from sandfleet_executor.core.contexts.states import Persistence
 from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.services.plan import Service, TakenError, TooManyError
@@ -28,18 +28,10 @@ from sandfleet_executor.core.suspension.record import (
 )
 from sandfleet_executor.effects.contexts.context import Context
 from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
-from sandfleet_executor.effects.contexts.state_store import (
-    SUSPENDED,
-    BrokenOffError,
-    NoSpaceError,
-    NoStateDirError,
-    NothingToSaveError,
-    StateError,
-    TooManyStatesError,
-    no_space,
-)
+from sandfleet_executor.effects.contexts.state_store import SUSPENDED, StateError, no_space
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.suspension.saving import NOT_SUPPORTED, NOTHING_TO_SAVE, keep_context
 from sandfleet_executor.worker.languages import LANGUAGES
 
 RECORD, UNFINISHED = "suspended.json", "suspended.tmp"
@@ -51,15 +43,7 @@ HOLD_SECONDS = 120.0
 INTERRUPT_SECONDS, KILL_SECONDS = 2.0, 5.0
 # Of executions that a message names.
 NAMED = 3
-NOT_SUPPORTED, NOTHING_TO_SAVE, TOO_SLOW, NOT_STARTED = "NotSupported", "NothingToSave", "TooSlow", "NotStarted"
-FAILURES: dict[type[Exception], str] = {
-    NoSpaceError: "NoSpace",
-    TooManyStatesError: "TooManyStates",
-    NoStateDirError: "NoStateDirectory",
-    BrokenOffError: "BrokenOff",
-    NothingToSaveError: NOTHING_TO_SAVE,
-    TimeoutError: TOO_SLOW,
-}
+NOT_STARTED = "NotStarted"
 # A context without an interpreter has lost its variables before, and has told so.
 HARMLESS = frozenset({NOT_SUPPORTED, NOTHING_TO_SAVE})
 
@@ -136,13 +120,7 @@ class Suspender:
         if not force:
             _check_saved([report for _, report in found])
         services = session.services.all()
-        record = Record(
-            session_id=session.session_id,
-            contexts=tuple(kept for kept, _ in found),
-            services=tuple(self._codec.encode(one.spec) for one in services if _is_declared(one)),
-            stopped=tuple(one.name for one in services if not one.runtime.wanted),
-        )
-        await asyncio.to_thread(self._write, record)
+        await asyncio.to_thread(self._write, self.record([kept for kept, _ in found]))
         self._thaw = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._go_on)
         return Suspension(
             contexts=records.bounded([report for _, report in found]),
@@ -150,6 +128,16 @@ class Suspender:
             ended_executions=ended,
             ended_connections=connections,
             tmp_bytes=await self._tmp_bytes(),
+        )
+
+    def record(self, contexts: Sequence[KeptContext]) -> Record:
+        """Of the session as it is now, with these contexts."""
+        services = self._session.services.all()
+        return Record(
+            session_id=self._session.session_id,
+            contexts=tuple(contexts),
+            services=tuple(self._codec.encode(one.spec) for one in services if _is_declared(one)),
+            stopped=tuple(one.name for one in services if not one.runtime.wanted),
         )
 
     async def _end_executions(self) -> tuple[str, ...]:
@@ -161,39 +149,8 @@ class Suspender:
         return tuple(one.id for one in running)
 
     async def _keep_context(self, context: Context, give_up: float) -> tuple[KeptContext, ContextReport]:
-        spec = context.spec
-        report = await self._save(context, give_up)
-        kept = KeptContext(
-            id=spec.id,
-            language=spec.language,
-            cwd=spec.cwd,
-            envs=records.own_envs(spec.envs, self._session.environment({})),
-            autosave=spec.persistence.autosave,
-            saved=not report.reason,
-            reason=report.reason,
-            message=report.message,
-        )
-        return kept, report
-
-    async def _save(self, context: Context, give_up: float) -> ContextReport:
-        report = ContextReport(context.id, context.spec.language)
-        if not context.spec.can_be_kept:
-            why = f"variables of {context.spec.language} cannot be saved"
-            return replace(report, reason=NOT_SUPPORTED, message=why)
         left = max(1.0, give_up - asyncio.get_running_loop().time())
-        try:
-            async with asyncio.timeout(left):
-                bounds = Bounds(MAX_STATE_BYTES, MAX_STATE_BYTES, left)
-                manifest = await context.save(context.id, bounds, SUSPENDED)
-        except (StateError, NamespaceError, TimeoutError) as error:
-            why = str(error) or f"it was not saved within {SAVE_SECONDS:g} s"
-            return replace(report, reason=FAILURES.get(type(error), "BrokenOff"), message=why)
-        return replace(
-            report,
-            variables=len(manifest.saved) + manifest.saved_omitted,
-            missing=manifest.unsaved,
-            omitted=manifest.unsaved_omitted,
-        )
+        return await keep_context(self._session, context, SUSPENDED, left)
 
     async def _tmp_bytes(self) -> int:
         try:
@@ -228,6 +185,23 @@ class Suspender:
         # Before any cell can be asked for: those that come wait for their context.
         contexts = [(one, self._again(one)) for one in record.contexts]
         services = self._declare(record)
+        self._resuming = asyncio.create_task(self._bring_back(contexts, services))
+
+    def check(self, record: Record) -> None:
+        """Raises BadRequest where services of another executor's record cannot be declared."""
+        for one in record.services:
+            self._codec.decode(one)
+
+    async def take_on(self, record: Record) -> None:
+        """Brings back what a snapshot has, in a session that has begun and has no contexts; `keep` has its record."""
+        await self.resumed()
+        contexts = [(one, self._again(one)) for one in record.contexts]
+        try:
+            specs = [self._codec.decode(one) for one in record.services]
+            self._session.services.apply(specs, keep_others=False, stopped=record.stopped)
+        except (BadRequest, TakenError, TooManyError, NamespaceError, ValueError) as error:
+            _log.warning("cannot declare the services of the snapshot: %s", error)
+        services = tuple(one.name for one in self._session.services.all() if one.runtime.wanted and not one.removed)
         self._resuming = asyncio.create_task(self._bring_back(contexts, services))
 
     async def resumed(self) -> Resumption | None:
@@ -284,12 +258,16 @@ class Suspender:
 
     def _write(self, record: Record) -> None:
         """Raises StateError."""
+        self.keep(record.encode())
+
+    def keep(self, record: bytes) -> None:
+        """Writes an encoded record. Blocks; raises StateError."""
         if self._folder is None:
             return
         unfinished = self._folder / UNFINISHED
         with no_space("of the suspension"):
             with unfinished.open("wb") as file:
-                file.write(record.encode())
+                file.write(record)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.rename(self._folder / RECORD)

@@ -12,10 +12,12 @@ Requests on the control socket; descriptors come beside the prefix of the frame:
   {"op":"ports","id","pids"} (ports.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id","age"}
   {"op":"unlinked","id"} · {"op":"ping","id"}
+  {"op":"freeze","id","seconds"} · {"op":"thaw","id"} (freezer.py)
 Answers, with the request's id:
   {"event":"forked","id","pid"} · {"event":"failed","id","message"}
   {"event":"expecting","id"} · {"event":"adopted","id"} · {"event":"connected","id"}
   {"event":"usage","id",…} · {"event":"unlinked","id","bytes"} · {"event":"pong","id"}
+  {"event":"frozen","id","still":bool} · {"event":"thawed","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
   {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}
@@ -36,7 +38,7 @@ from typing import Any, NoReturn
 
 from .. import languages
 from ..base import frames, linux, tree
-from . import child, connect, meter, ports, preload
+from . import child, connect, freezer, meter, ports, preload
 
 # A Python context's address space is limited to this much above the memory limit: a second line, for one huge
 # allocation.
@@ -72,6 +74,7 @@ class Spawner:
         self._connections = connect.Connections(self._poller, self._send)
         self._preload = preload.Preload(options["preload"], int(options["memory_bytes"]) // 2, send=self._send)
         self._meter = meter.Meter(options, self._children, self._send, self._kill)
+        self._freezer = freezer.Freezer()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
@@ -85,7 +88,7 @@ class Spawner:
         sampled = time.monotonic()
         while True:
             due = sampled + self._meter.interval
-            wait = min(due, self._connections.due) - time.monotonic()
+            wait = min(due, self._connections.due, self._freezer.due) - time.monotonic()
             ready = {fd for fd, _ in self._poller.poll(max(0.0, wait) * 1000)}
             if self._woken in ready:
                 self._reap()
@@ -94,6 +97,8 @@ class Spawner:
             for fd in ready:
                 self._connections.ready(fd)
             self._connections.expire()
+            if time.monotonic() >= self._freezer.due:
+                self._freezer.thaw()
             if time.monotonic() >= due:
                 self._meter.sample()
                 sampled = time.monotonic()
@@ -143,6 +148,11 @@ class Spawner:
                 return {"event": "unlinked", "bytes": self._unlinked()}
             case "ping":
                 return {"event": "pong"}
+            case "freeze":
+                return {"event": "frozen", "still": self._freezer.freeze(request["seconds"])}
+            case "thaw":
+                self._freezer.thaw()
+                return {"event": "thawed"}
             case "ports":
                 roots = [pid for pid in request["pids"] if pid in self._children]
                 return {"event": "ports", "trees": ports.of_trees(roots)}

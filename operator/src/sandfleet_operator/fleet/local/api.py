@@ -60,7 +60,7 @@ class LocalFleetApi:
         self._templates = templates
         self._caller = Caller(holder)
         self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
-        self._received = LocalReceived(fleet.scheduler.inventory)
+        self.received = LocalReceived(fleet.scheduler.inventory)
 
     async def authenticate(self, token: str) -> Caller:
         """The transport has let the caller in; only reviewers need a token."""
@@ -229,7 +229,7 @@ class LocalFleetApi:
         check_id(request.sandbox_id, "sandbox id", doing="mark the session")
         # NOT_FOUND where it has ended.
         self._suspender.session(request.sandbox_id)
-        found = self._received.note(request.sandbox_id, convert.marks(request))
+        found = self.received.note(request.sandbox_id, convert.marks(request))
         self._reviews.received(request.sandbox_id, found)
         return convert.received_message(found)
 
@@ -243,7 +243,7 @@ class LocalFleetApi:
         self._suspender.session(request.sandbox_id)
 
         async def received() -> frozenset[Mark]:
-            return self._received.note(request.sandbox_id, frozenset())
+            return self.received.note(request.sandbox_id, frozenset())
 
         return await self._reviews.review_call(request, received)
 

@@ -12,12 +12,14 @@ from typing import Final
 
 import grpc
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
+from sandfleet_api.fleet.v1.snapshot_pb2_grpc import add_SnapshotServiceServicer_to_server
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
 from sandfleet_operator.api.values import Amount, Isolation, State, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
+from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
@@ -29,6 +31,7 @@ from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
+from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, Sessions
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -42,6 +45,7 @@ from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.fleet.snapshots.servicer import SnapshotServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
@@ -137,10 +141,10 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         for reader in (witness, usage):
             reader.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
+        kept = LocalSnapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder))
+        server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
-        families = together(audit.families, measured.families)
-        serving = _serve_metrics(options.metrics_port, families)
+        serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
         beside = [asyncio.create_task(work) for work in besides]
         try:
@@ -155,7 +159,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             usage.close()
             for task in beside:
                 task.cancel()
-            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
+            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close())
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
@@ -258,7 +262,9 @@ def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
             ids.close()
 
 
-async def _listen(directory: OwnerDir, servicer: FleetServicer, audit: AuditInterceptor) -> grpc.aio.Server:
+async def _listen(
+    directory: OwnerDir, servicer: FleetServicer, snapshots: LocalSnapshots, audit: AuditInterceptor
+) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
     path = directory.fleet_socket
@@ -267,6 +273,7 @@ async def _listen(directory: OwnerDir, servicer: FleetServicer, audit: AuditInte
     path.unlink(missing_ok=True)
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
     add_FleetServiceServicer_to_server(servicer, server)
+    add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)
     try:
         server.add_insecure_port(f"unix:{path}")
         await server.start()

@@ -1,0 +1,161 @@
+"""Snapshots of a fleet: taken, restored, listed, deleted, and moved as files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandfleet._arguments import checked
+from sandfleet._wire import api
+from sandfleet._wire.convert import snapshots as convert
+from sandfleet._wire.status import to_fleet_error
+from sandfleet.errors import SandboxEnded
+from sandfleet.observe import tracing
+from sandfleet.values.suspension import Restoration, Snapshot, reference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+    from typing import BinaryIO
+
+    from sandfleet._fleets.connection import FleetConnection
+
+_RPC_TIMEOUT = 60.0
+# Of a save or a restore, whatever its size, and of a file that is moved, in seconds.
+_TRANSFER_TIMEOUT = 24 * 3600.0
+_PIECE_BYTES = 1 << 20
+
+
+class AsyncSnapshots:
+    """The snapshots that a fleet keeps. A snapshot outlives its sandbox, and this process."""
+
+    def __init__(self, connection: FleetConnection) -> None:
+        """Use `fleet.snapshots`."""
+        self._connection = connection
+
+    @checked
+    async def list(self, sandbox_id: str = "") -> tuple[Snapshot, ...]:
+        """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError."""
+        request = api.snapshots.ListSnapshotsRequest(sandbox_id=sandbox_id)
+        return tuple(map(convert.snapshot, (await self._call("ListSnapshots", request)).snapshots))
+
+    @checked
+    async def get(self, snapshot: str | Snapshot) -> Snapshot:
+        """Describe a snapshot with its contents; of a name the newest one. Raises NotFoundError."""
+        request = api.snapshots.GetSnapshotRequest(snapshot=reference(snapshot))
+        return convert.snapshot((await self._call("GetSnapshot", request)).snapshot)
+
+    @checked
+    async def delete(self, snapshot: str | Snapshot) -> bool:
+        """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error."""
+        request = api.snapshots.DeleteSnapshotRequest(snapshot=reference(snapshot))
+        return bool((await self._call("DeleteSnapshot", request)).existed)
+
+    @checked
+    async def export(self, snapshot: str | Snapshot, path: str | PathLike[str]) -> int:
+        """Write a snapshot into one new file, which is not encrypted; return its size in bytes.
+
+        The file has its name only when it is whole. Raises NotFoundError, FileExistsError.
+        """
+        target = Path(path)
+        if await asyncio.to_thread(target.exists):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        request = api.snapshots.ExportSnapshotRequest(snapshot=reference(snapshot))
+        unfinished = target.with_name(f".{target.name}.part")
+        size = 0
+        try:
+            with _private(unfinished) as file:
+                async for response in self._stream("ExportSnapshot", request):
+                    size += await asyncio.to_thread(file.write, response.data)
+            await asyncio.to_thread(unfinished.rename, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return size
+
+    @checked
+    async def import_file(self, path: str | PathLike[str], *, name: str = "") -> Snapshot:
+        """Make a snapshot of an exported file. A session that begins with it has received untrusted content.
+
+        Raises InvalidArgument (it is no exported snapshot, or not a whole one).
+        """
+        metadata = await self._connection.metadata()
+        call = self._stub.ImportSnapshot(_pieces(Path(path), name), metadata=metadata, timeout=_TRANSFER_TIMEOUT)
+        try:
+            return convert.snapshot((await call).snapshot)
+        except api.aio.AioRpcError as error:
+            raise to_fleet_error(error) from error
+
+    async def take_snapshot(self, sandbox_id: str, *, name: str, labels: Mapping[str, str], reason: str) -> Snapshot:
+        """Save a sandbox. Raises SandboxEnded, PreconditionFailed, LimitReached, InvalidArgument."""
+        request = api.snapshots.CreateSnapshotRequest(sandbox_id=sandbox_id, name=name, labels=labels, reason=reason)
+        async for response in self._stream("CreateSnapshot", request):
+            if response.WhichOneof("event") == "snapshot":
+                return convert.snapshot(response.snapshot)
+        raise _cut_off(sandbox_id)
+
+    async def restore_snapshot(self, sandbox_id: str, snapshot: str | Snapshot, *, force: bool) -> Restoration:
+        """Put a snapshot in the place of what a sandbox has. Raises NotFoundError, PreconditionFailed, …"""
+        request = api.snapshots.RestoreSnapshotRequest(sandbox_id=sandbox_id, snapshot=reference(snapshot), force=force)
+        async for response in self._stream("RestoreSnapshot", request):
+            if response.WhichOneof("event") == "restored":
+                return convert.restoration(response.restored)
+        raise _cut_off(sandbox_id)
+
+    @property
+    def _stub(self) -> Any:
+        return api.snapshots_grpc.SnapshotServiceStub(self._connection.channel)
+
+    async def _call(self, name: str, request: api.message.Message) -> Any:
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            try:
+                return await self._connection.call(
+                    lambda _, metadata: getattr(self._stub, name)(request, metadata=metadata, timeout=_RPC_TIMEOUT),
+                    0.0,
+                )
+            except api.aio.AioRpcError as error:
+                raise to_fleet_error(error) from error
+
+    async def _stream(self, name: str, request: api.message.Message) -> AsyncIterator[Any]:
+        await self._connection.reach()
+        metadata = await self._connection.metadata()
+        call = getattr(self._stub, name)(request, metadata=metadata, timeout=_TRANSFER_TIMEOUT)
+        try:
+            with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+                async for response in call:
+                    yield response
+        except api.aio.AioRpcError as error:
+            raise to_fleet_error(error) from error
+        finally:
+            call.cancel()
+
+
+class KeepsSnapshots:
+    """The part of a fleet that keeps snapshots."""
+
+    _connection: FleetConnection
+
+    @cached_property
+    def snapshots(self) -> AsyncSnapshots:
+        """Sessions that were saved, with their files and variables."""
+        return AsyncSnapshots(self._connection)
+
+
+async def _pieces(path: Path, name: str) -> AsyncIterator[api.snapshots.ImportSnapshotRequest]:
+    yield api.snapshots.ImportSnapshotRequest(header=api.snapshots.ImportSnapshotRequest.Header(name=name))
+    with path.open("rb") as file:
+        while data := await asyncio.to_thread(file.read, _PIECE_BYTES):
+            yield api.snapshots.ImportSnapshotRequest(data=data)
+
+
+def _private(path: Path) -> BinaryIO:
+    """Make a file for this user only: its reader has the files and the variables of the session."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _cut_off(sandbox_id: str) -> SandboxEnded:
+    return SandboxEnded(f"cannot go on with sandbox {sandbox_id}: the fleet has not said the end", subject=sandbox_id)

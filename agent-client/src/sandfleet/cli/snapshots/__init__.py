@@ -1,0 +1,1 @@
+"""`sandfleet snapshot`: sessions that were saved whole."""

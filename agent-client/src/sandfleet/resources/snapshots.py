@@ -1,0 +1,118 @@
+"""The part of a sandbox that is saved and brought back as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from sandfleet._arguments import checked
+from sandfleet.errors import PreconditionFailed
+from sandfleet.values.suspension import Suspension
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandfleet._wire.link import Link
+    from sandfleet.values.suspension import Restoration, Resumption, Snapshot
+
+
+class HasSnapshots:
+    """The part of a sandbox that is saved and brought back as a whole."""
+
+    _link: Link
+    _resumption: Resumption | None = None
+    _restoration: Restoration | None = None
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the session. None except after `resume` and `create(snapshot=…)`."""
+        return self._resumption
+
+    @property
+    def restoration(self) -> Restoration | None:
+        """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
+        return self._restoration
+
+    @checked
+    async def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
+        """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.
+
+        The processes stand still for a moment, so that all names, modes and small files are of one moment; a large file
+        that changes meanwhile is listed. Variables are those after the last cell that had ended.
+
+        name    for `create(snapshot=name)`: at most 63 of a-z, 0-9, "-" and "."; "" means none.
+        labels  for people and programs.
+
+        Raises SandboxEnded, PreconditionFailed (SnapshotRunning), LimitReached (no room), InvalidArgument.
+        """
+        return await self._taken(name, labels or {}, "manual")
+
+    @checked
+    async def rollback(self, snapshot: str | Snapshot, *, force: bool = False) -> Restoration:
+        """Put a snapshot in the place of the files, contexts and services of this sandbox; return what came back.
+
+        `snapshot` is a `Snapshot`, its id, or a name, of which the newest one counts. Contexts and services that it
+        does not have end. Running executions refuse it unless `force` ends them. It happens as a whole or not at all.
+
+        Raises NotFoundError (no such snapshot), PreconditionFailed (ExecutionRunning, SnapshotRunning,
+        SnapshotWidened), LimitReached (no room).
+        """
+        back: Restoration = await self._snapshots.restore_snapshot(self._link.sandbox_id, snapshot, force=force)
+        return back
+
+    @checked
+    async def fork(self, count: int = 1, *, labels: Mapping[str, str] | None = None) -> tuple[Self, ...]:
+        """Make sandboxes with the same files, variables and services: all of them, or none.
+
+        One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
+        and the contract and the limits of this one. Raises what `snapshot` and `create` raise.
+        """
+        import asyncio
+
+        taken = await self._taken("", {}, "fork")
+        try:
+            # The sandbox's class is above this one.
+            create: Any = getattr(self, "create")  # noqa: B009
+            claims = [
+                asyncio.ensure_future(_opened(create(fleet=self._link.fleet, snapshot=taken, labels=labels)))
+                for _ in range(count)
+            ]
+            made = await asyncio.gather(*claims, return_exceptions=True)
+            if failures := [one for one in made if isinstance(one, BaseException)]:
+                await asyncio.gather(*(one.kill() for one in made if not isinstance(one, BaseException)))
+                raise failures[0]
+            return tuple(one for one in made if not isinstance(one, BaseException))
+        finally:
+            await self._snapshots.delete(taken)
+
+    async def _taken(self, name: str, labels: Mapping[str, str], reason: str) -> Snapshot:
+        taken = await self._snapshots.take_snapshot(self._link.sandbox_id, name=name, labels=labels, reason=reason)
+        described: Snapshot = await self._snapshots.get(taken)
+        return described
+
+    async def _parked(self, *, force: bool) -> Suspension:
+        """Save the session and end the sandbox."""
+        taken = await self._taken("", (await self._link.known()).labels, "suspend")
+        contents = taken.contents
+        running = contents.running if contents else ()
+        if running and not force:
+            await self._snapshots.delete(taken)
+            why = f"{running[0]} is running"
+            raise PreconditionFailed(f"cannot suspend the sandbox: {why}", reason="ExecutionRunning", retryable=True)
+        await self._link.release()
+        return Suspension(
+            self._link.sandbox_id,
+            contexts=contents.contexts if contents else (),
+            ended_executions=running,
+            tmp_bytes=contents.tmp_bytes if contents else 0,
+            snapshot_id=taken.snapshot_id,
+        )
+
+    @property
+    def _snapshots(self) -> Any:
+        # A link needs less of its fleet.
+        fleet: Any = self._link.fleet
+        return fleet.snapshots
+
+
+async def _opened(opening: Any) -> Any:
+    return await opening

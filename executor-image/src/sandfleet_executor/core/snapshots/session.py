@@ -1,0 +1,59 @@
+"""What of a saved session is no file, and what is said about it."""
+
+from dataclasses import dataclass, replace
+
+from sandfleet_executor.core.limits import Limits
+from sandfleet_executor.core.snapshots.entries import Totals, Unsaved
+from sandfleet_executor.core.suspension.record import ContextReport, KeptContext, Record
+
+
+class SnapshotRunningError(RuntimeError):
+    """Another snapshot or restore is at work."""
+
+
+class NotEmptyError(RuntimeError):
+    """The workspace has files, and they are not to be replaced."""
+
+
+class NoSessionError(RuntimeError):
+    """The sandbox is not bound to a session yet."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the executor says of a session. `created` in nanoseconds of the epoch, times in seconds."""
+
+    record: Record
+    reports: tuple[ContextReport, ...]
+    contract: str
+    limits: Limits
+    created: int
+    journal: tuple[int, str]
+    python: str
+    packages: tuple[tuple[str, str, str], ...]
+    running: tuple[str, ...]
+    frozen_seconds: float
+    walk_seconds: float
+    tmp_bytes: int
+    unsaved: Unsaved
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a restore brings beside files. `replace`: what is there gives way; `force`: executions too."""
+
+    record: Record
+    replace: bool
+    force: bool
+
+
+@dataclass(frozen=True)
+class Restored:
+    totals: Totals
+    unrestored: Unsaved
+    ended_executions: tuple[str, ...]
+
+
+def kept(contexts: tuple[KeptContext, ...], saved: frozenset[str]) -> tuple[KeptContext, ...]:
+    """The contexts, of which those in `saved` have their variables in the snapshot."""
+    return tuple(replace(one, saved=one.id in saved) for one in contexts)

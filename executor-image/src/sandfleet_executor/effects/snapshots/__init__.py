@@ -1,0 +1,1 @@
+"""Snapshots: walks the workspace of a frozen session, and fills a workspace."""

@@ -1,0 +1,269 @@
+"""Snapshots of the sandboxes of one machine: whose they are, what they may become, and the snapshotter's work."""
+
+import base64
+import re
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
+from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
+
+from sandfleet_operator.api.limits import BOUNDS, in_numbers
+from sandfleet_operator.api.validate import check_id
+from sandfleet_operator.api.values import Mark, Sandbox, Template
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.executors.client import Executors, duration
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.local.received import LocalReceived
+from sandfleet_operator.fleet.local.snapshotter import Event, Snapshotter
+from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
+REASONS = frozenset({"manual", "suspend", "automatic", "fork"})
+EXPORTED_BYTES = 1 << 20
+# Of an imported file.
+MAX_IMPORT_BYTES = 1 << 40
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions of this machine, and what is known of them."""
+
+    fleet: FleetDriver
+    suspender: Suspender
+    executors: Executors
+    received: LocalReceived
+
+
+class LocalSnapshots:
+    """One tenant, and one caller: the owner of this machine's fleet."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        templates: Mapping[str, Template],
+        caller: Caller,
+        snapshotter: Snapshotter | None = None,
+    ) -> None:
+        self._fleet, self._suspender = sessions.fleet, sessions.suspender
+        self._executors, self._received = sessions.executors, sessions.received
+        self._snapshotter = snapshotter or Snapshotter()
+        self._templates = templates
+        self._caller = caller
+
+    async def close(self) -> None:
+        """Ends the snapshotter."""
+        await self._snapshotter.close()
+
+    async def authenticate(self, token: str) -> Caller:  # noqa: ARG002 - the transport has let the caller in
+        return self._caller
+
+    async def create(
+        self, caller: Caller, request: pb.CreateSnapshotRequest
+    ) -> AsyncIterator[pb.CreateSnapshotResponse]:
+        _check_new(request.name, request.labels, request.reason)
+        sandbox = await self._reachable(request.sandbox_id, doing="take a snapshot")
+        about = {
+            "name": request.name,
+            "session": sandbox.sandbox_id,
+            "sandbox": sandbox.sandbox_id,
+            "template": sandbox.template,
+            "contract": sandbox.contract,
+            "received": sorted(one.value for one in self._received.note(sandbox.sandbox_id, frozenset())),
+            "limits": self._limits(sandbox),
+            "parents": (),
+            "labels": dict(request.labels),
+            "reason": request.reason or "manual",
+            "owner": caller.username,
+        }
+        async with aclosing(self._snapshotter.run("save", about=about, **self._place(sandbox))) as events:
+            async for event in events:
+                if event["event"] == "progress":
+                    yield pb.CreateSnapshotResponse(progress=_progress(event))
+                else:
+                    yield pb.CreateSnapshotResponse(snapshot=_message(event["snapshot"]))
+
+    async def restore(
+        self,
+        caller: Caller,  # noqa: ARG002 - there is one caller
+        request: pb.RestoreSnapshotRequest,
+    ) -> AsyncIterator[pb.RestoreSnapshotResponse]:
+        _check_reference(request.snapshot)
+        sandbox = await self._reachable(request.sandbox_id, doing="restore a snapshot")
+        # Before a byte of it is there: a crash in between leaves a session that is marked for nothing.
+        said = (await self._snapshotter.answer("get", snapshot=request.snapshot))["snapshot"]
+        self._received.note(sandbox.sandbox_id, _marks(said["received"]))
+        job = self._snapshotter.run(
+            "restore",
+            snapshot=said["id"],
+            force=request.force,
+            contract=sandbox.contract,
+            limits=self._limits(sandbox),
+            **self._place(sandbox),
+        )
+        async with aclosing(job) as events:
+            async for event in events:
+                if event["event"] == "progress":
+                    yield pb.RestoreSnapshotResponse(progress=_progress(event))
+                else:
+                    yield pb.RestoreSnapshotResponse(restored=await self._restored(sandbox, event))
+
+    async def get(self, caller: Caller, request: pb.GetSnapshotRequest) -> pb.GetSnapshotResponse:  # noqa: ARG002 - there is one caller
+        _check_reference(request.snapshot)
+        event = await self._snapshotter.answer("get", snapshot=request.snapshot)
+        message = _message(event["snapshot"])
+        message.facts.ParseFromString(base64.b64decode(event["facts"]))
+        return pb.GetSnapshotResponse(snapshot=message)
+
+    async def list(self, caller: Caller, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:  # noqa: ARG002 - there is one caller
+        found = pb.ListSnapshotsResponse()
+        async for event in self._snapshotter.run("list", sandbox=request.sandbox_id):
+            if event["event"] == "snapshot":
+                found.snapshots.append(_message(event["snapshot"]))
+        return found
+
+    async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:  # noqa: ARG002 - there is one caller
+        _check_reference(request.snapshot)
+        event = await self._snapshotter.answer("delete", snapshot=request.snapshot)
+        return pb.DeleteSnapshotResponse(existed=bool(event["existed"]))
+
+    async def export(
+        self,
+        caller: Caller,  # noqa: ARG002 - there is one caller
+        request: pb.ExportSnapshotRequest,
+    ) -> AsyncIterator[pb.ExportSnapshotResponse]:
+        _check_reference(request.snapshot)
+        with tempfile.TemporaryDirectory(prefix="sandfleet-") as folder:
+            path = Path(folder) / "snapshot"
+            await self._snapshotter.answer("export", snapshot=request.snapshot, path=str(path))
+            with path.open("rb") as file:
+                while data := file.read(EXPORTED_BYTES):
+                    yield pb.ExportSnapshotResponse(data=data)
+
+    async def import_(
+        self, caller: Caller, requests: AsyncIterator[pb.ImportSnapshotRequest]
+    ) -> pb.ImportSnapshotResponse:
+        first = await anext(requests, None)
+        if first is None or first.WhichOneof("part") != "header":
+            why = "cannot import: the stream has to begin with a header"
+            raise SnapshotReason.SNAPSHOT_INVALID.error(why)
+        _check_new(first.header.name, {}, "")
+        with tempfile.TemporaryDirectory(prefix="sandfleet-") as folder:
+            path = Path(folder) / "snapshot"
+            await _received_file(requests, path)
+            template = next(iter(self._templates.values()))
+            about = {
+                "name": first.header.name,
+                "session": "",
+                "sandbox": "",
+                "template": template.name,
+                # The file's own word counts for nothing: it gets what the narrowest use of this machine allows.
+                "contract": template.contract,
+                "received": [Mark.UNTRUSTED.value],
+                "limits": in_numbers(template.limits),
+                "parents": (),
+                "labels": {},
+                "reason": "import",
+                "owner": caller.username,
+            }
+            event = await self._snapshotter.answer("import", path=str(path), about=about)
+        return pb.ImportSnapshotResponse(snapshot=_message(event["snapshot"]))
+
+    async def _reachable(self, sandbox_id: str, *, doing: str) -> Sandbox:
+        """Raises FleetError."""
+        check_id(sandbox_id, "sandbox id", doing=doing)
+        await self._suspender.settled(sandbox_id, sandbox_id)
+        return await self._fleet.get(sandbox_id, reachable=True)
+
+    def _place(self, sandbox: Sandbox) -> dict[str, str]:
+        return {
+            "address": self._executors.address(sandbox),
+            "token": self._executors.transfer_token(sandbox).text,
+        }
+
+    def _limits(self, sandbox: Sandbox) -> dict[str, float]:
+        """Those in force: the template's, lowered by the claim."""
+        found = in_numbers(self._templates[sandbox.pool].limits)
+        asked = asdict(sandbox.claim.limits) if sandbox.claim else {}
+        return found | {name: value for name, value in asked.items() if value}
+
+    async def _restored(self, sandbox: Sandbox, event: Event) -> pb.RestoreSnapshotResponse.Restored:
+        answer = executor_pb.RestoreResponse.FromString(base64.b64decode(event["answer"]))
+        return pb.RestoreSnapshotResponse.Restored(
+            snapshot=_message(event["snapshot"]),
+            unrestored=answer.unrestored,
+            ended_executions=answer.ended_executions,
+            resumption=await self._suspender.resumption(sandbox.sandbox_id),
+        )
+
+
+async def _received_file(requests: AsyncIterator[pb.ImportSnapshotRequest], path: Path) -> None:
+    size = 0
+    with path.open("xb") as file:
+        async for request in requests:
+            size += len(request.data)
+            if request.WhichOneof("part") != "data" or size > MAX_IMPORT_BYTES:
+                raise SnapshotReason.SNAPSHOT_INVALID.error("cannot import: after the header only data may come")
+            file.write(request.data)
+
+
+def _check_new(name: str, labels: Mapping[str, str], reason: str) -> None:
+    """Raises FleetError."""
+    if name and not NAME.fullmatch(name):
+        why = f"cannot name a snapshot {name[:70]!r}: a name has 1 to 63 of a-z, 0-9, '-' and '.'"
+        raise SnapshotReason.SNAPSHOT_INVALID.error(why)
+    if len(labels) > MAX_LABELS or any(len(one) > MAX_LABEL for one in (*labels, *labels.values())):
+        why = f"cannot label a snapshot: it has over {MAX_LABELS} labels, or one of over {MAX_LABEL} characters"
+        raise SnapshotReason.SNAPSHOT_INVALID.error(why)
+    if reason and reason not in REASONS:
+        raise SnapshotReason.SNAPSHOT_INVALID.error(f"cannot take a snapshot: its reason {reason[:40]!r} is none")
+
+
+def _check_reference(text: str) -> None:
+    if not NAME.fullmatch(text) or len(text) > MAX_REFERENCE:
+        raise SnapshotReason.SNAPSHOT_NOT_FOUND.error(f"cannot find snapshot {text[:80]!r}: it is no id and no name")
+
+
+def _marks(words: list[str]) -> frozenset[Mark]:
+    """A word that is unknown counts as untrusted."""
+    known = {mark.value: mark for mark in Mark}
+    return frozenset(known.get(word, Mark.UNTRUSTED) for word in words)
+
+
+def _progress(event: Event) -> pb.SnapshotProgress:
+    return pb.SnapshotProgress(entries=event["entries"], bytes=event["bytes"], total_bytes=event["total"])
+
+
+def _message(said: Mapping[str, Any]) -> pb.Snapshot:
+    created = int(said["created_ms"])
+    return pb.Snapshot(
+        snapshot_id=said["id"],
+        name=said["name"],
+        sandbox_id=said["sandbox"],
+        template=said["template"],
+        contract=said["contract"],
+        received=said["received"],
+        limits=_limits_message(said["limits"]),
+        labels=said["labels"],
+        reason=said["reason"],
+        created=Timestamp(seconds=created // 1000, nanos=created % 1000 * 1_000_000),
+        entries=said["entries"],
+        bytes=said["bytes"],
+        new_bytes=said["new_bytes"],
+        stored_bytes=said["stored_bytes"],
+    )
+
+
+def _limits_message(said: Mapping[str, float]) -> common_pb2.Limits:
+    times = {"max_timeout", "default_timeout"}
+    given: dict[str, Any] = {name: value for name, value in said.items() if name in BOUNDS and value}
+    told: dict[str, Any] = {name: duration(value) if name in times else int(value) for name, value in given.items()}
+    return common_pb2.Limits(**told)

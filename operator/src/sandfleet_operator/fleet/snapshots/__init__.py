@@ -1,0 +1,1 @@
+"""Snapshots as callers of the fleet see them."""

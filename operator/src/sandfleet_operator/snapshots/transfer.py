@@ -1,0 +1,180 @@
+"""Moves a session from its executor into the store, and back. What an executor says is input."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from dataclasses import dataclass
+
+import grpc
+from sandfleet_api.executor.v1 import snapshot_pb2 as pb
+from sandfleet_api.executor.v1.snapshot_pb2_grpc import SnapshotServiceStub
+
+from sandfleet_operator.plan.snapshots.entries import Entry, Extent, Kind
+from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
+from sandfleet_operator.plan.snapshots.manifest import Manifest
+from sandfleet_operator.snapshots.aio import AsyncReader, AsyncWriter
+
+# Messages of an executor: pieces are small, facts may have a mebibyte.
+MESSAGE_BYTES = 4 << 20
+# Of one piece to an executor, which takes no more than a mebibyte and 1,000 entries.
+PIECE_BYTES = 1 << 20
+# Seconds without a word of the executor, and without a step of the store.
+SILENCE_SECONDS = 300.0
+# An executor that takes a restore has to unpack, and to end what runs.
+RESTORE_SECONDS = 24 * 3600.0
+
+TREES = {pb.SNAPSHOT_TREE_VARIABLES: "state", pb.SNAPSHOT_TREE_WORKSPACE: "workspace"}
+KINDS = {
+    pb.SNAPSHOT_ENTRY_KIND_FILE: Kind.FILE,
+    pb.SNAPSHOT_ENTRY_KIND_DIRECTORY: Kind.DIRECTORY,
+    pb.SNAPSHOT_ENTRY_KIND_SYMLINK: Kind.SYMLINK,
+    pb.SNAPSHOT_ENTRY_KIND_HARD_LINK: Kind.HARD_LINK,
+}
+NUMBERS_OF_TREES = {tree: number for number, tree in TREES.items()}
+NUMBERS_OF_KINDS = {kind: number for number, kind in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`total` bytes are to come; 0: not known yet."""
+
+    entries: int = 0
+    bytes: int = 0
+    total: int = 0
+
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an executor is, and the token for one transfer."""
+
+    address: str
+    token: str
+    ca_pem: bytes = b""
+    # The name in its certificate.
+    name: str = ""
+
+    def channel(self) -> grpc.aio.Channel:
+        options = [("grpc.max_receive_message_length", MESSAGE_BYTES), ("grpc.enable_http_proxy", 0)]
+        if not self.ca_pem:
+            return grpc.aio.insecure_channel(self.address, options=options)
+        credentials = grpc.ssl_channel_credentials(self.ca_pem)
+        options.append(("grpc.ssl_target_name_override", self.name))  # type: ignore[arg-type] # the stubs want numbers
+        return grpc.aio.secure_channel(self.address, credentials, options=options)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self.token}"),)
+
+
+async def save(place: Place, writer: AsyncWriter, tell: Tell) -> Manifest:
+    """Raises SnapshotError, AioRpcError and TimeoutError."""
+    async with place.channel() as channel:
+        call = SnapshotServiceStub(channel).Save(pb.SaveRequest(), metadata=place.metadata)
+        total = entries = size = 0
+        async for response in _heard(call):
+            match response.WhichOneof("part"):
+                case "begun":
+                    total = response.begun.bytes
+                    tell(Progress(0, 0, total))
+                case "piece":
+                    piece = response.piece
+                    await writer.add([entry_of(one) for one in piece.entries], piece.data)
+                    entries, size = entries + len(piece.entries), size + len(piece.data)
+                    tell(Progress(entries, size, total))
+                case "end":
+                    return await writer.commit(response.end.facts.SerializeToString())
+    raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: its executor did not say the end")
+
+
+async def restore(place: Place, reader: AsyncReader, *, force: bool, tell: Tell) -> pb.RestoreResponse:
+    """Raises SnapshotError and AioRpcError."""
+    facts = facts_of(reader.facts)
+    failures: list[BaseException] = []
+    async with place.channel() as channel:
+        stub = SnapshotServiceStub(channel)
+        requests = _requests(reader, facts, force=force, tell=tell, failures=failures)
+        try:
+            return await stub.Restore(requests, metadata=place.metadata, timeout=RESTORE_SECONDS)
+        except (grpc.aio.AioRpcError, asyncio.CancelledError):
+            if failures and isinstance(failures[0], SnapshotError):
+                # The stream was broken for it.
+                raise failures[0] from None
+            raise
+
+
+async def _heard(call: AsyncIterable[pb.SaveResponse]) -> AsyncIterator[pb.SaveResponse]:
+    """Raises TimeoutError for an executor that is silent."""
+    responses = aiter(call)
+    while True:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            response = await anext(responses, None)
+        if response is None:
+            return
+        yield response
+
+
+async def _requests(
+    reader: AsyncReader, facts: pb.SnapshotFacts, *, force: bool, tell: Tell, failures: list[BaseException]
+) -> AsyncIterator[pb.RestoreRequest]:
+    """`failures` gets why it ended early: gRPC tells only that it did."""
+    try:
+        yield pb.RestoreRequest(header=pb.RestoreRequest.Header(facts=facts, replace=True, force=force))
+        total, entries, size = reader.manifest.totals.bytes, 0, 0
+        async for part in reader:
+            data = memoryview(part.data)
+            piece = pb.SnapshotPart(entries=map(message_of, part.entries), data=bytes(data[:PIECE_BYTES]))
+            yield pb.RestoreRequest(piece=piece)
+            for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
+                yield pb.RestoreRequest(piece=pb.SnapshotPart(data=bytes(data[at : at + PIECE_BYTES])))
+            entries, size = entries + len(part.entries), size + len(data)
+            tell(Progress(entries, size, total))
+        yield pb.RestoreRequest(end=pb.SnapshotTotals(entries=entries, bytes=size))
+    except BaseException as error:
+        failures.append(error)
+        raise
+
+
+def facts_of(text: bytes) -> pb.SnapshotFacts:
+    """What an executor once said. Raises SnapshotError."""
+    try:
+        return pb.SnapshotFacts.FromString(text)
+    except Exception as error:
+        # protobuf's DecodeError, and what its other implementations raise.
+        raise SnapshotError(Reason.HOSTILE, "cannot use the snapshot: its facts are none") from error
+
+
+def entry_of(message: pb.SnapshotEntry) -> Entry:
+    """Raises SnapshotError for a tree or a kind that is none; the store checks the rest."""
+    if message.tree not in TREES or message.kind not in KINDS:
+        raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: an entry is neither a file, a folder nor a link")
+    extents = tuple(Extent(one.offset, one.length) for one in message.extents) if message.sparse else None
+    return Entry(
+        tree=TREES[message.tree],
+        path=message.path,
+        kind=KINDS[message.kind],
+        mode=message.mode,
+        mtime_ns=message.modified_ns,
+        size=message.size,
+        extents=extents,
+        target=message.target,
+        linked=message.linked,
+        xattrs=tuple((one.name, one.value) for one in message.attributes),
+    )
+
+
+def message_of(entry: Entry) -> pb.SnapshotEntry:
+    return pb.SnapshotEntry(
+        tree=NUMBERS_OF_TREES[entry.tree],
+        path=entry.path,
+        kind=NUMBERS_OF_KINDS[entry.kind],
+        mode=entry.mode,
+        modified_ns=entry.mtime_ns,
+        target=entry.target,
+        attributes=[pb.ExtendedAttribute(name=name, value=value) for name, value in entry.xattrs],
+        size=entry.size,
+        sparse=entry.extents is not None,
+        extents=[pb.Extent(offset=one.offset, length=one.length) for one in entry.extents or ()],
+        linked=entry.linked,
+    )

@@ -1,0 +1,201 @@
+"""The snapshotter of one machine: a process of its own beside the fleet. JSON lines on its standard input and output.
+
+The fleet starts it at the first snapshot. It ends with its input. Requests have an `id` and an `op`; each gets any
+number of {"id", "event": "progress", …}, then {"id", "event": "done", …} or {"id", "event": "failed", …}.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from sandfleet_operator.executors.client import error_detail
+from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
+from sandfleet_operator.plan.snapshots.manifest import About, Manifest, Retention, narrowed
+from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
+from sandfleet_operator.snapshots.keys import key_file
+from sandfleet_operator.snapshots.transfer import Place, Progress, restore, save
+
+TENANT = "local"
+MAX_LINE_BYTES = 4 << 20
+MOST_LISTED = 10_000
+# Progress is told so often at most, in seconds.
+PROGRESS_SECONDS = 0.2
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class Worker:
+    def __init__(self, store: AsyncSnapshots, say: Say) -> None:
+        self._store = store
+        self._say = say
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def take(self, request: Mapping[str, Any]) -> None:
+        """Begins a job, or ends one."""
+        number = int(request["id"])
+        if request["op"] == "cancel":
+            if task := self._tasks.get(number):
+                task.cancel()
+            return
+        task = self._tasks[number] = asyncio.create_task(self._run(number, request))
+        task.add_done_callback(lambda _: self._tasks.pop(number, None))
+
+    async def _run(self, number: int, request: Mapping[str, Any]) -> None:
+        try:
+            answer = await getattr(self, f"_{request['op']}")(request)
+        except SnapshotError as error:
+            failed = {"source": "store", "reason": error.reason.value, "message": str(error)}
+        except grpc.aio.AioRpcError as error:
+            failed = {"source": "executor", **_detail(error)}
+        except TimeoutError:
+            failed = {"source": "executor", "reason": "", "message": "its executor does not answer"}
+        else:
+            self._say({"id": number, "event": "done", **answer})
+            return
+        self._say({"id": number, "event": "failed", **failed})
+
+    def _teller(self, number: int) -> Callable[[Progress], None]:
+        due = 0.0
+
+        def tell(progress: Progress) -> None:
+            nonlocal due
+            now = asyncio.get_running_loop().time()
+            if now >= due:
+                due = now + PROGRESS_SECONDS
+                self._say({"id": number, "event": "progress", **asdict(progress)})
+
+        return tell
+
+    async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        about = _about(request["about"])
+        async with self._store.writer(TENANT, about) as writer:
+            return _shown(await save(_place(request), writer, self._teller(int(request["id"]))))
+
+    async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = await self._find(request["snapshot"])
+        narrowed(manifest.about, request["contract"], request["limits"])
+        async with self._store.reader(TENANT, manifest.id, digest=manifest.digest) as reader:
+            tell = self._teller(int(request["id"]))
+            answer = await restore(_place(request), reader, force=request["force"], tell=tell)
+        return _shown(manifest) | {"answer": _text(answer.SerializeToString())}
+
+    async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = await self._find(request["snapshot"])
+        async with self._store.reader(TENANT, manifest.id) as reader:
+            return _shown(manifest) | {"facts": _text(reader.facts)}
+
+    async def _list(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        found = [one for one in await self._store.list(TENANT) if request["sandbox"] in ("", one.about.sandbox)]
+        for one in found[:MOST_LISTED]:
+            self._say({"id": int(request["id"]), "event": "snapshot", **_shown(one)})
+        return {}
+
+    async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            manifest = await self._find(request["snapshot"])
+        except SnapshotError as error:
+            if error.reason is Reason.NOT_FOUND:
+                return {"existed": False}
+            raise
+        await self._store.delete(TENANT, manifest.id)
+        await self._store.collect(TENANT)
+        return {"existed": True}
+
+    async def _export(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        manifest = await self._find(request["snapshot"])
+        await self._store.export(TENANT, manifest.id, Path(request["path"]))
+        return _shown(manifest)
+
+    async def _import(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return _shown(await self._store.import_file(TENANT, Path(request["path"]), _about(request["about"])))
+
+    async def _find(self, wanted: str) -> Manifest:
+        """By id, else the newest of that name. Raises SnapshotError."""
+        with contextlib.suppress(SnapshotError):
+            return await self._store.get(TENANT, wanted)
+        if (found := await self._store.find(TENANT, wanted)) is not None:
+            return found
+        raise SnapshotError(Reason.NOT_FOUND, f"cannot find snapshot {wanted[:80]!r}: none has that id or name")
+
+
+def _place(request: Mapping[str, Any]) -> Place:
+    return Place(request["address"], request["token"])
+
+
+def _about(said: Mapping[str, Any]) -> About:
+    lists = {name: tuple(said[name]) for name in ("received", "parents")}
+    return About(**{**said, **lists, "keep": Retention()})
+
+
+def _shown(manifest: Manifest) -> dict[str, Any]:
+    about = asdict(manifest.about)
+    return {
+        "snapshot": {
+            "id": manifest.id,
+            "created_ms": manifest.created_ms,
+            "entries": manifest.totals.entries,
+            "bytes": manifest.totals.bytes,
+            "new_bytes": manifest.new_bytes,
+            "stored_bytes": manifest.stored_bytes,
+            **{
+                name: about[name]
+                for name in ("name", "sandbox", "template", "contract", "received", "limits", "labels", "reason")
+            },
+        }
+    }
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _detail(error: grpc.aio.AioRpcError) -> dict[str, str]:
+    """An executor's own words."""
+    detail = error_detail(error)
+    return {"reason": detail.reason, "message": (detail.message or error.details() or error.code().name)[:500]}
+
+
+def store_url(environment: Mapping[str, str]) -> str:
+    """Where snapshots are kept: SANDFLEET_SNAPSHOTS, else a folder of this user."""
+    data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '/root')}/.local/share"
+    return environment.get("SANDFLEET_SNAPSHOTS") or f"file://{data}/sandfleet/snapshots"
+
+
+def keys_path(environment: Mapping[str, str]) -> Path:
+    """The file of the keys with which they are encrypted: SANDFLEET_SNAPSHOT_KEYS, else one of this user."""
+    config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '/root')}/.config"
+    return Path(environment.get("SANDFLEET_SNAPSHOT_KEYS") or f"{config}/sandfleet/snapshot-keys.json")
+
+
+async def serve() -> None:
+    """Until the end of the input."""
+    out = sys.stdout.buffer
+
+    def say(message: dict[str, Any]) -> None:
+        out.write(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
+        out.flush()
+
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        store = open_store(store_url(os.environ), key_file(keys_path(os.environ)))
+    except SnapshotError as error:
+        say({"id": 0, "event": "failed", "source": "store", "reason": error.reason.value, "message": str(error)})
+        return
+    say({"id": 0, "event": "ready"})
+    worker = Worker(store, say)
+    while line := await reader.readline():
+        worker.take(json.loads(line))
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

@@ -1,0 +1,133 @@
+"""A session that is read into a snapshot, and a sandbox that is filled from one."""
+
+import asyncio
+
+import grpc
+import pytest
+from contract.executor.harness import until
+from contract.executor.saving import run
+from contract.executor.service_tools import in_state, one, spec
+from contract.executor.snapshots import Snapshot, requests_of, restore, save, send
+from sandfleet import Outcome
+from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.executor.v1 import snapshot_pb2 as pb
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MAKE = r"""
+import os, socket
+os.makedirs('data/deep/er'); os.makedirs('closed'); os.makedirs('empty')
+open('data/big.bin', 'wb').write(os.urandom(3_000_000))
+open('data/deep/er/small.txt', 'w').write('small')
+with open('sparse', 'wb') as f:
+    f.seek(1 << 30); f.write(b'end')
+os.link('data/big.bin', 'closed/other name')
+os.symlink('/etc/passwd', 'out'); os.symlink('data/deep', 'in')
+open(b'odd \xff\n name', 'w').close()
+os.chmod('data/deep/er/small.txt', 0o604); os.chmod('closed', 0o555)
+os.utime('data/deep/er/small.txt', ns=(1, 1_234_567_891)); os.utime('empty', ns=(5, -7_000_000_001))
+os.mkfifo('pipe'); s = socket.socket(socket.AF_UNIX); s.bind('sock'); del s
+"""
+LOOK = r"""
+import hashlib, os
+def look(path):
+    s = os.lstat(path)
+    kind = s.st_mode
+    said = os.readlink(path) if os.path.islink(path) else ''
+    data = hashlib.sha256(open(path, 'rb').read()).hexdigest() if os.path.isfile(path) and not said else ''
+    return (os.fsencode(path), kind, s.st_mtime_ns, s.st_nlink if data else 0, said, data)
+found = []
+for folder, folders, files in os.walk('.'):
+    found += [look(os.path.join(folder, one)) for one in (*folders, *files)]
+sorted(found)
+"""
+
+
+async def test_files_variables_and_services_come_into_another_sandbox(starting):
+    async with starting() as first:
+        await run(first.sandbox, MAKE, None)
+        await run(first.sandbox, "x = [1]; y = x; gen = (i for i in x)", None)
+        other = await first.sandbox.create_context("other", envs={"MODE": "fast"})
+        await run(first.sandbox, "z = 5", other)
+        await first.sandbox.services.apply([spec("web"), spec("off")])
+        await first.sandbox.services.stop("off")
+        snapshot = await save(first)
+        seen = eval((await first.sandbox.run_code(LOOK)).text)
+    assert snapshot.unsaved[b"pipe"] == "Pipe"
+    assert snapshot.unsaved[b"sock"] == "Socket"
+    assert snapshot.facts.frozen_seconds > 0
+    sparse = snapshot.files()[b"sparse"]
+    assert sparse.sparse
+    assert sum(one.length for one in sparse.extents) < 1 << 20
+    async with starting() as second:
+        answer = await restore(second, snapshot)
+        assert answer.totals == snapshot.totals
+        back = await second.resumed()
+        saved = {one.report.context_id: one.report.variables for one in snapshot.facts.contexts}
+        assert {one.context_id: one.variables for one in back.contexts} == saved
+        execution = await second.sandbox.run_code("(x, y is x)")
+        assert execution.text == "([1], True)"
+        assert "variables: f, gen" in execution.lost
+        question = "import os; (z, os.environ['MODE'])"
+        assert (await second.sandbox.run_code(question, context="other")).text == "(5, 'fast')"
+        await in_state(second.sandbox.services, "web", "ready")
+        assert (await one(second.sandbox.services, "off")).state == "stopped"
+        again = eval((await second.sandbox.run_code(LOOK)).text)
+        left_out = {b"./pipe", b"./sock"}
+        assert again == [each for each in seen if each[0] not in left_out]
+        question = "os.stat('sparse').st_blocks < 1000, os.path.samefile('data/big.bin', 'closed/other name')"
+        assert (await second.sandbox.run_code(question)).text == "(True, True)"
+
+
+async def refusal(call):
+    """Code and reason of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    said = common_pb2.ErrorDetail.FromString(dict(caught.value.trailing_metadata())["sandfleet-error-bin"])
+    return caught.value.code().name, said.reason
+
+
+async def test_a_session_is_rolled_back_in_place_and_a_bad_stream_changes_nothing(starting):
+    async with starting() as executor:
+        sandbox = executor.sandbox
+        await run(
+            sandbox, "x = 1; open('a', 'w').write('one'); import os; os.mkdir('closed'); os.chmod('closed', 0)", None
+        )
+        snapshot = await save(executor)
+        await run(sandbox, "x = 2; open('a', 'w').write('two'); open('b', 'w').close()", None)
+        now = "(x, open('a').read(), sorted(os.listdir('.')))"
+        before = (await sandbox.run_code(now)).text
+
+        hostile = Snapshot(list(snapshot.entries), snapshot.data, snapshot.facts)
+        hostile.entries.append(pb.SnapshotEntry(tree=2, path=b"../out", kind=1))
+        strange = Snapshot(list(snapshot.entries), snapshot.data, snapshot.facts)
+        strange.entries.append(pb.SnapshotEntry(tree=2, path=b"zz", kind=9))
+        cut = list(requests_of(snapshot))[:-1]
+        pickle = Snapshot([*snapshot.entries[:2]], bytearray(b"cos\nsystem\n" * 20), snapshot.facts)
+        pickle.entries[1] = pb.SnapshotEntry(tree=1, path=b"default", kind=1, size=len(pickle.data))
+        assert [
+            await refusal(restore(executor, hostile)),
+            await refusal(restore(executor, strange)),
+            await refusal(send(executor, cut)),
+            await refusal(send(executor, cut[1:])),
+            await refusal(restore(executor, snapshot, replace=False)),
+            await refusal(restore(executor, pickle)),
+            await refusal(send(executor, requests_of(snapshot), scope="session admin interpreter")),
+        ] == [
+            ("INVALID_ARGUMENT", "InvalidEntry"),
+            ("INVALID_ARGUMENT", "InvalidEntry"),
+            ("CANCELLED", "StreamBroken"),
+            ("INVALID_ARGUMENT", "InvalidStream"),
+            ("FAILED_PRECONDITION", "WorkspaceNotEmpty"),
+            ("DATA_LOSS", "StateDamaged"),
+            ("PERMISSION_DENIED", "ScopeMissing"),
+        ]
+        assert (await sandbox.run_code(now)).text == before
+
+        await sandbox.run_code("import time")
+        cell = asyncio.create_task(sandbox.run_code("time.sleep(60)", execution_id="long"))
+        await until(lambda: sandbox.files.exists("b"))
+        assert await refusal(restore(executor, snapshot)) == ("FAILED_PRECONDITION", "ExecutionRunning")
+        assert list((await restore(executor, snapshot, force=True)).ended_executions) == ["long"]
+        assert (await cell).outcome is Outcome.INTERRUPTED
+        assert (await sandbox.run_code(f"import os; {now}")).text == "(1, 'one', ['a', 'closed'])"

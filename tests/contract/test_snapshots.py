@@ -1,0 +1,163 @@
+"""Snapshots: the client on real fleets with real executors, and a store in a folder."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sandfleet import Fleet, InvalidArgument, Limits, NotFoundError, Sandbox, SandboxEnded, UnavailableError
+from sandfleet._fleets.embedded import Options, Process
+from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet.cli import main
+from sandfleet.errors import PreconditionFailed
+from sandfleet.sandbox import AsyncSandbox
+from support.client.served import served_fleet
+
+Capture = pytest.CaptureFixture[str]
+NOW = "import os; (x, sorted(os.listdir('.')))"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("snapshots")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SANDFLEET_SNAPSHOTS", f"file://{folder}/store")
+        patch.setenv("SANDFLEET_SNAPSHOT_KEYS", str(folder / "keys.json"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def served(store: Path) -> Iterator[Process]:
+    with served_fleet(Options(pool_size=1)) as process:
+        yield process
+
+
+async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFleet, store: Path) -> None:
+    async with AsyncSandbox.create(fleet=fleet, labels={"run": "7"}) as sandbox:
+        await sandbox.files.write("orders.csv", "a,b\n")
+        await sandbox.run_code("rows = open('orders.csv').read(); gen = (x for x in rows)")
+        kept = await sandbox.suspend(to="snapshot")
+        assert kept.lost == ("default: gen (NotPicklable)",)
+    with pytest.raises(SandboxEnded):
+        await fleet.get(sandbox.sandbox_id)
+    with served_fleet(Options(pool_size=1)) as tomorrow:
+        async with (
+            await AsyncFleet.connect(tomorrow.address) as later,
+            AsyncSandbox.resume(sandbox.sandbox_id, fleet=later) as again,
+        ):
+            assert again.resumption is not None
+            assert again.resumption.lost == kept.lost
+            assert (await again.run_code("rows")).text == "'a,b\\n'"
+            assert (await again.get_info()).labels == {"run": "7"}
+            # Its sandbox has it now; the snapshot was only there to keep it.
+            assert await later.snapshots.list(sandbox.sandbox_id) == ()
+
+
+async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet, limits=Limits(memory_bytes=1 << 30)) as sandbox:
+        await sandbox.run_code("x = 1; open('a', 'w').write('one'); import os, socket; os.mkfifo('pipe')")
+        taken = await sandbox.snapshot("after-etl")
+        assert taken.contents is not None
+        assert taken.contents.lost == ("pipe (Pipe)",)
+        assert taken.limits.memory_bytes == 1 << 30
+        await sandbox.run_code("x = 2; open('b', 'w').close()")
+        first, second = await sandbox.fork(2)
+        assert len({sandbox.sandbox_id, first.sandbox_id, second.sandbox_id}) == 3
+        assert (await first.run_code(NOW)).text == (await second.run_code(NOW)).text == "(2, ['a', 'b'])"
+        await first.run_code("x = 3")
+        assert (await second.run_code("x")).text == "2"
+        await first.kill()
+        await second.kill()
+        back = await sandbox.rollback("after-etl")
+        assert (back.snapshot.snapshot_id, back.lost) == (taken.snapshot_id, ())
+        assert (await sandbox.run_code(NOW)).text == "(1, ['a'])"
+    assert [one.name for one in await fleet.snapshots.list(sandbox.sandbox_id)] == ["after-etl"]
+    async with AsyncSandbox.create(fleet=fleet, snapshot="after-etl") as begun:
+        assert (await begun.run_code(NOW)).text == "(1, ['a'])"
+        assert (await begun.get_info()).limits.memory_bytes == 1 << 30
+    # One that would allow more is refused, and stays as it is.
+    async with AsyncSandbox.create(fleet=fleet) as wider:
+        await wider.run_code("x = 5")
+        with pytest.raises(PreconditionFailed, match="memory_bytes") as caught:
+            await wider.rollback(taken)
+        assert caught.value.reason == "SnapshotWidened"
+        assert (await wider.run_code(NOW)).text == "(5, [])"
+    assert await fleet.snapshots.delete("after-etl")
+    assert not await fleet.snapshots.delete("after-etl")
+    with pytest.raises(NotFoundError, match="after-etl"):
+        await AsyncSandbox.create(fleet=fleet, snapshot="after-etl")
+
+
+async def test_what_a_session_has_received_goes_with_its_snapshot(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        await fleet.note_received(sandbox.sandbox_id, ["secret"])
+        taken = await sandbox.snapshot()
+        assert taken.received == ("secret",)
+    async with AsyncSandbox.create(fleet=fleet, snapshot=taken) as begun, AsyncSandbox.create(fleet=fleet) as clean:
+        assert await fleet.note_received(begun.sandbox_id, []) == {"secret"}
+        assert await fleet.note_received(clean.sandbox_id, []) == set()
+
+
+async def test_a_cell_that_runs_keeps_a_session_from_being_parked(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        handle = await sandbox.commands.run("sleep 60", background=True)
+        with pytest.raises(PreconditionFailed, match="running"):
+            await sandbox.suspend(to="snapshot")
+        assert await fleet.snapshots.list(sandbox.sandbox_id) == ()
+        await handle.kill()
+
+
+async def test_a_snapshotter_that_dies_costs_its_jobs_only(fleet: AsyncFleet, served: Process) -> None:
+    await fleet.snapshots.list()
+    (worker,) = children_of(served.pid, "sandfleet_operator.snapshots.worker")
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        os.kill(worker, signal.SIGKILL)
+        try:
+            await sandbox.snapshot("lost")
+        except UnavailableError as error:
+            assert error.reason == "SnapshotStoreUnavailable"
+        assert (await sandbox.snapshot("found")).name == "found"
+
+
+def children_of(pid: int, program: str) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(one) for one in found if program in Path(f"/proc/{one}/cmdline").read_text()]
+
+
+def test_a_snapshot_moves_as_a_file_by_the_command_line(
+    served: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("SANDFLEET_ADDRESS", served.address)
+
+    def say(*words: str) -> object:
+        assert main(["snapshot", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    with Sandbox.create() as sandbox:
+        sandbox.run_code("x = 1")
+        made = say("create", sandbox.sandbox_id, "mine")
+    file = tmp_path / "mine.snapshot"
+    say("export", "mine", str(file))
+    assert file.stat().st_mode & 0o077 == 0
+    assert main(["snapshot", "export", "mine", str(file)]) != 0
+    imported = say("import", str(file), "--name", "theirs")
+    assert (imported["received"], imported["reason"]) == (["untrusted"], "import")
+    assert imported["entries"] == made["entries"]
+    with Sandbox.create(snapshot="theirs") as begun:
+        assert begun.run_code("x").text == "1"
+    assert {one["name"] for one in say("ls")} >= {"mine", "theirs"}
+    capsys.readouterr()
+    assert main(["snapshot", "show", "theirs"]) == 0
+    assert "received: untrusted" in capsys.readouterr().out
+    assert main(["snapshot", "ls"]) == 0
+    assert "theirs" in capsys.readouterr().out
+    say("delete", "mine")
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(file.read_bytes()[:-20])
+    with Fleet.connect(served.address) as fleet:
+        before = fleet.snapshots.list()
+        with pytest.raises(InvalidArgument):
+            fleet.snapshots.import_file(damaged)
+        assert fleet.snapshots.list() == before
