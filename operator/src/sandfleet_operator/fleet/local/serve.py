@@ -154,9 +154,8 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            board.close()
-            witness.close()
-            usage.close()
+            for one in (board, witness, usage):
+                one.close()
             for task in beside:
                 task.cancel()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close())
