@@ -134,8 +134,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         witness = _witness(executors, signer, audit)
         fleet.noted = noting(audit.write)
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
-        for reader in (witness, usage):
-            reader.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
+        witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
         server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
@@ -168,7 +167,9 @@ def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> t
     measured = FleetMetrics(fleet, lambda: board.waiting_for_people)
     measured.begin()
     board.answered = measured.reviews.answered
-    return measured, UsageMeter(executors.usage, measured.sessions.read, fleet.now)
+    usage = UsageMeter(executors.usage, measured.sessions.read, fleet.now)
+    usage.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
+    return measured, usage
 
 
 async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:
