@@ -138,8 +138,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         witness = _witness(executors, signer, audit)
         fleet.noted = noting(audit.write)
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
-        for reader in (witness, usage):
-            reader.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
+        witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
         kept = LocalSnapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder))
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
@@ -171,7 +170,9 @@ def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> t
     measured = FleetMetrics(fleet, lambda: board.waiting_for_people)
     measured.begin()
     board.answered = measured.reviews.answered
-    return measured, UsageMeter(executors.usage, measured.sessions.read, fleet.now)
+    usage = UsageMeter(executors.usage, measured.sessions.read, fleet.now)
+    usage.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
+    return measured, usage
 
 
 async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:
