@@ -3,7 +3,7 @@
 
 With `--check` nothing is written; the exit code is 1 if a file is out of date. Each async class gets a class with the
 same names, signatures, overloads and docstrings, whose calls run the async ones on the event loop of
-`_sync/portal.py`, which is written by hand. What the generator knows, all from the source text:
+`_portal.py`, which is written by hand. What the generator knows, all from the source text:
 
 - `AsyncX` in a signature becomes `X`; `AsyncIterator` becomes `Iterator`.
 - A call that returns an `AsyncX` or an `AsyncIterator` has its answer wrapped; so has a property, at its first use.
@@ -197,7 +197,7 @@ class Writer:
 
     def import_of(self, name: str) -> str:
         if name in PORTAL:
-            return f"from sandfleet._sync.portal import {name}"
+            return f"from sandfleet._portal import {name}"
         if name == BY_ID:
             return f"from sandfleet._calls import {name}"
         if name in ("Iterator", "AsyncIterator"):

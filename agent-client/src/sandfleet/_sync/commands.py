@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from sandfleet._sync.portal import Relay, iterate, run
+from sandfleet._portal import Relay, iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, overload
 
-from sandfleet._sync.portal import Relay, iterate, run
+from sandfleet._portal import Relay, iterate, run
 from sandfleet.resources.files.files import DEFAULT_DOWNLOAD_LIMIT, DEFAULT_READ_LIMIT
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandfleet._sync.portal import iterate, run
+from sandfleet._portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

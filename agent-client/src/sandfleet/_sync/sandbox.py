@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandfleet._calls import also_by_id
-from sandfleet._sync.portal import Relay, iterate, run, unwrap
+from sandfleet._portal import Relay, iterate, run, unwrap
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 Options = TypeVar("Options")
 
 # Modules whose lines in a traceback say nothing to a caller: of this bridge always, of the client in its own errors.
-_BRIDGE = ("asyncio.", "concurrent.", "threading", "sandfleet._sync.")
+_BRIDGE = ("asyncio.", "concurrent.", "threading", "sandfleet._sync.", "sandfleet._portal")
 _CLIENT = ("sandfleet.", "grpc.")
 # How long a cancelled call may take to end, in seconds.
 _END = 2.0
