@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import pytest
 import yaml
 from chart.helm_chart import CHART, ROOT, loaded, named, rendered, run
+from sandfleet.cli import in_full
+from sandfleet.cli import parser_for as sandfleet_parser
 
 ALL = ("metrics.podMonitor.enabled=true", "metrics.alerts.enabled=true", "metrics.dashboard.enabled=true")
 ALERTS = yaml.safe_load((CHART / "files/alerts.yaml").read_text())
@@ -71,6 +74,54 @@ def test_each_alert_has_a_section_whose_first_command_shows_the_cause_and_each_s
         assert "```bash\n" in sections[rule["alert"]], rule["alert"]
         assert rule["annotations"]["runbook_url"] == f"ALERTS#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in {"critical", "warning"}
+
+
+FIRST = re.findall(r"(?ms)^## (\w+)\n.*?^```bash\n(.*?)[ ]*(?:#.*?)?\n", PAGE)
+BUILT_IN = {"lease", "pods", "pod", "podmonitor", "servicemonitor"}
+# What the processes write into their logs, as they write it.
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "operator/src").rglob("*.py"))
+CLAIM = {"decision": "claim", "verdict": "refused", "reason": "QueueFull"}
+
+
+def kinds() -> dict[str, list[str]]:
+    """The columns that kubectl shows of each kind, by its short name; with -o wide all of them."""
+    found = {}
+    for path in (CHART / "files/crds").glob("*.yaml"):
+        spec = yaml.safe_load(re.sub(r"(?m)^\s*\{\{.*$", "", path.read_text()))["spec"]
+        for name in spec["names"]["shortNames"]:
+            columns = spec["versions"][0]["additionalPrinterColumns"]
+            found[name] = [one["name"] for one in columns if not one.get("priority")]
+            found[f"{name} wide"] = [one["name"] for one in columns]
+    return found
+
+
+@pytest.mark.parametrize(("alert", "command"), FIRST)
+def test_what_the_first_command_of_a_section_asks_for_exists(alert: str, command: str) -> None:
+    words, known = shlex.split(command.partition("|")[0]), kinds()
+    if words[0] == "sandfleet":
+        sandfleet_parser(in_full(words[1:])).parse_args(in_full(words[1:]))
+    elif words[1] in {"get", "describe"} and not words[2].startswith("-"):
+        assert set(words[2].split(",")) <= BUILT_IN | set(known)
+    for label in re.findall(r"component=(\w+)", command):
+        assert label in component_labels()
+    for text in re.findall(r"grep '([^']+)'", command):
+        if text.startswith('"decision"'):
+            assert text in json.dumps(CLAIM, separators=(",", ":"))
+        elif "logs" in command:
+            assert text in SOURCES
+        else:
+            # Everything but what is ready.
+            assert "Ready" in known[words[2]]
+    # More than one pod of a component runs, and the one that is meant may be any of them.
+    assert "deploy/" not in command
+
+
+def test_the_columns_that_the_sections_speak_of_are_shown() -> None:
+    assert {"Warm", "Starting", "Waiting", "Reason"} <= set(kinds()["sbp wide"])
+    assert "kubectl get sbp -A -o wide" in dict(FIRST)["SandfleetClaimsWait"]
+    # The control: without it what waits is left out.
+    assert "Waiting" not in kinds()["sbp"]
+    assert [alert for alert, _ in FIRST] == [rule["alert"] for rule in RULES]
 
 
 def unknown(query: str) -> set[str]:

@@ -279,6 +279,23 @@ async def test_the_head_of_a_journal_is_signed_for_who_may_run_code_and_at_the_r
     assert [each.number for each in gone.journal_heads] == [8]
 
 
+READERS = {"sign the last heads of journals", "read the usage of sessions that end"}
+
+
+def running():
+    return {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_what_reads_executors_ends_with_the_fleet(world):
+    assert running() >= READERS
+    for end in world.running.at_end:
+        end()
+    await asyncio.sleep(0)
+    assert not running() & READERS
+    # A fleet that ends does so.
+    await world.running.close()
+
+
 async def test_the_next_leader_does_not_sign_another_past(world):
     """What was signed stands on the pod: a fleet that has signed nothing itself reads it there."""
     bound = await claimed(world)

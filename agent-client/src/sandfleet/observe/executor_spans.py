@@ -5,10 +5,10 @@ Its spans stay in the trace of the call, below the call's span, inside the time 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -19,6 +19,8 @@ MAX_SPANS, MAX_ATTRIBUTES, MAX_DEPTH = 256, 32, 16
 MAX_NAME, MAX_KEY, MAX_TEXT = 128, 128, 512
 # An executor may speak of its own, and not of models, users or services.
 ALLOWED = ("sandfleet.", "process.")
+# Seconds since the epoch: no span is later.
+_LATEST = 2**33
 # How far the executor's clock is behind the client's, in seconds; only where its spans were moved.
 CLOCK_OFFSET = "sandfleet.clock.offset"
 
@@ -33,8 +35,7 @@ class Call:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(NamedTuple):
     """A span that may be exported. Times in nanoseconds since the epoch, by the client's clock."""
 
     name: str
@@ -55,14 +56,16 @@ def place(spans: Iterable[Span], call: Call) -> tuple[Placed, ...]:
     depths = {span_id: _depth(span_id, parents) for span_id in found}
     # What is part of a circle, or too deep, hangs on the call itself.
     parents = {span_id: parents[span_id] if depth else call.span_id for span_id, depth in depths.items()}
-    offset = _offset([(_time(span.start), _time(span.end)) for span in found.values()], call)
+    moments = {span_id: (_time(span.start), _time(span.end)) for span_id, span in found.items()}
+    offset = _offset(moments.values(), call)
     times = {call.span_id: (call.start, call.end)}
     placed = []
     for span_id in sorted(found, key=lambda one: depths[one] or 1):
         span, parent = found[span_id], parents[span_id]
         first, last = times[parent]
-        start = min(max(_time(span.start) + offset, first), last)
-        end = min(max(_time(span.end) + offset, start), last)
+        start, end = moments[span_id]
+        start = min(max(start + offset, first), last)
+        end = min(max(end + offset, start), last)
         times[span_id] = start, end
         placed.append(_placed(span, span_id, parent, (start, end), offset))
     return tuple(placed)
@@ -88,7 +91,7 @@ def _depth(span_id: int, parents: Mapping[int, int]) -> int:
     return 0
 
 
-def _offset(times: list[tuple[int, int]], call: Call) -> int:
+def _offset(times: Collection[tuple[int, int]], call: Call) -> int:
     """Nanoseconds to add to the executor's times. 0 where they fit into the call: the clocks may well agree.
 
     Otherwise the way there is taken to be as long as the way back.
@@ -102,20 +105,14 @@ def _offset(times: list[tuple[int, int]], call: Call) -> int:
 
 
 def _placed(span: Span, span_id: int, parent: int, times: tuple[int, int], offset: int) -> Placed:
-    attributes: dict[str, str | float] = {
-        key: _text(value, MAX_TEXT) for key, value in islice(span.attributes.items(), MAX_ATTRIBUTES) if _may(key)
-    }
+    said = span.attributes
+    attributes: dict[str, str | float] = {}
+    if said:
+        attributes |= {key: _text(value, MAX_TEXT) for key, value in islice(said.items(), MAX_ATTRIBUTES) if _may(key)}
     if offset:
         attributes[CLOCK_OFFSET] = offset / 1e9
-    return Placed(
-        name=_text(span.name, MAX_NAME) or "unnamed",
-        span_id=span_id,
-        parent_id=parent,
-        start=times[0],
-        end=times[1],
-        attributes=attributes,
-        error=_text(span.error, MAX_TEXT),
-    )
+    name, error = _text(span.name, MAX_NAME) or "unnamed", _text(span.error, MAX_TEXT)
+    return Placed(name, span_id, parent, times[0], times[1], attributes, error)
 
 
 def _may(key: str) -> bool:
@@ -129,5 +126,8 @@ def _text(text: str, most: int) -> str:
 
 
 def _time(moment: Timestamp) -> int:
-    # Bounded: no clock may break an exporter.
-    return max(0, min(moment.seconds, 2**33)) * 10**9 + max(0, min(moment.nanos, 10**9 - 1))
+    seconds, nanos = moment.seconds, moment.nanos
+    if 0 <= seconds <= _LATEST and 0 <= nanos < 10**9:
+        return seconds * 10**9 + nanos
+    # No clock may break an exporter.
+    return max(0, min(seconds, _LATEST)) * 10**9 + max(0, min(nanos, 10**9 - 1))

@@ -78,7 +78,7 @@ class AuditLog:
             "Decisions of the audit log, whether it is written or not.",
             ("decision", "verdict", "reason"),
         )
-        self._failing = False
+        self._failing = self._full = False
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         if self._sinks:
             self._thread.start()
@@ -92,7 +92,12 @@ class AuditLog:
         try:
             self._waiting.put_nowait(as_json(record, self._writer, self._number, self._clock()))
         except queue.Full:
-            self.dropped += 1
+            # Once for each time that it gets full.
+            if not self._full:
+                _LOG.error("cannot keep audit records: %d wait to be written", MAX_WAITING)
+            self.dropped, self._full = self.dropped + 1, True
+        else:
+            self._full = False
 
     def families(self) -> list[Family]:
         dropped = Gauge(

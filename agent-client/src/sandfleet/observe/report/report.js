@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const page = document.getElementById("page");
 const CHUNK = 200;
-const NUMBERS = new Set(["sessions", "share", "time", "wait", "steps", "tokens", "CPU", "steps that differ"]);
+const NUMBERS = new Set(["sessions", "share", "time", "wait", "steps", "failed", "tokens", "CPU", "steps that differ"]);
 
 // All texts come from models and sandboxes: they become text nodes, never markup.
 function make(name, options = {}, ...children) {
@@ -66,6 +66,7 @@ function tail(text, lines) {
   return all.length > lines ? `… ${all.length - lines} lines\n${all.slice(-lines).join("\n")}` : all.join("\n");
 }
 
+function failures(session) { return session.steps.filter((step) => step.is_failed).length; }
 function steps(session) { return session.steps.length || session.count; }
 
 function tiles(pairs) {
@@ -127,7 +128,7 @@ function runView() {
       link(bad[0][1], "Look at it")] : [])));
   const total = (pick) => sessions.reduce((sum, session) => sum + (pick(session) || 0), 0);
   page.append(tiles([["sessions", String(sessions.length)], ["steps", String(total(steps))],
-    ["time in all", time(total((one) => one.seconds))], ["CPU in all", time(total((one) => one.cpu))],
+    ["failed steps", String(total(failures))], ["time in all", time(total((one) => one.seconds))], ["CPU in all", time(total((one) => one.cpu))],
     ["tokens", count(total((one) => one.tokens))]]));
   missing(page);
   const counts = new Map();
@@ -145,9 +146,9 @@ function runView() {
   }
   const rows = sessions.map((session, index) => [session, index]).sort((a, b) => b[0].seconds - a[0].seconds);
   page.append(make("h2", {}, "All sessions, the slowest first"), table(
-    ["session", "end", "time", "wait", "steps", "tokens", "CPU"], rows.map(([session, index]) =>
+    ["session", "end", "time", "wait", "steps", "failed", "tokens", "CPU"], rows.map(([session, index]) =>
       [link(index, session.key), end(session), number(time(session.seconds)), number(time(session.wait)),
-        number(String(steps(session))), number(count(session.tokens)), number(time(session.cpu))])));
+        number(String(steps(session))), number(count(failures(session))), number(count(session.tokens)), number(time(session.cpu))])));
 }
 
 function comparison() {
@@ -176,7 +177,8 @@ function pairView(place) {
   const first = pair.rows.find((row) => !row[2]);
   const shown = first && (first[1] < 0 ? before.steps[first[0]] : after.steps[first[1]]).number;
   page.append(make("div", { class: `verdict ${after.is_failed ? "bad" : ""}` },
-    make("b", {}, pair.flipped ? `This task was ${pair.flipped}. ` : "It ended alike in both runs. "),
+    make("b", {}, { lost: "It was solved before, and fails now. ", gained: "It failed before, and is solved now. " }[pair.flipped]
+      || "It ended alike in both runs. "),
     make("span", {}, first ? `The first difference is at step ${shown}.` : "No step differs.")));
   if (![before, after].every((one) => one.steps.some((step) => step.code))) {
     page.append(make("p", { class: "dim" }, "Code is missing: steps are compared by what they are and how they ended."));
@@ -233,7 +235,7 @@ function firstLine(code) { return code.trimStart().split("\n", 1)[0].slice(0, 12
 
 function waterfall(session) {
   const around = make("div", { class: "fall" });
-  const total = Math.max(1e-6, ...session.bars.map((bar) => bar[3] + bar[4]));
+  const total = session.bars.reduce((most, bar) => Math.max(most, bar[3] + bar[4]), 1e-6);
   const services = [...new Set(session.bars.map((bar) => bar[2]))];
   lazily(around, session.bars, ([depth, name, service, start, length, bad]) => {
     const bar = make("i", { class: `s${services.indexOf(service) % 4} ${bad ? "bad" : ""}` });
@@ -247,6 +249,15 @@ function waterfall(session) {
   return around;
 }
 
+function cause(step) { return step.exception.split(":")[0] || words(step.end); }
+
+// Failed steps right before one, the last five of them: the first may be why the others failed.
+function inARow(all, last) {
+  const found = [];
+  for (let place = all.indexOf(last) - 1; place >= 0 && all[place].is_failed && found.length < 5; place -= 1) found.unshift(all[place]);
+  return found;
+}
+
 // What went wrong, and the end of what the code said: the answer to the first question stands at the top.
 function verdict(session, bad, last, show) {
   const box = make("div", { class: `verdict ${session.is_failed ? "bad" : ""}` },
@@ -258,6 +269,10 @@ function verdict(session, bad, last, show) {
     box.append(make("p", {}, make("span", {}, `Step ${last.number}, ${place}, ended with ${words(last.end)}`
       + `${last.blame ? `, blame: ${last.blame}` : ""}${last.rollback === "done" ? "; its variables were rolled back" : ""}. `),
     make("button", { class: "more", onclick: () => show(last) }, `Show step ${last.number}`)));
+    const before = inARow(session.steps, last);
+    if (before.length) {
+      box.append(make("p", { class: "dim" }, `${before.length === 1 ? "The step" : "The steps"} before it failed, too: ${before.map((step) => `${step.number} (${cause(step)})`).join(", ")}.`));
+    }
     box.append(...part("it wanted", last.intent), ...part("error", tail(last.exception, 4)),
       ...part("code", tail(last.code, 8)), ...(last.exception.includes(":") ? [] : part("output", tail(last.output, 6))));
   } else if (bad.length) {
@@ -307,3 +322,5 @@ function draw() {
 
 window.addEventListener("hashchange", draw);
 draw();
+// Milliseconds from the opening of the page to here, for those who measure it.
+document.body.dataset.drawn = performance.now().toFixed(0);

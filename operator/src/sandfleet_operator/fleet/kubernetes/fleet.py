@@ -98,6 +98,8 @@ class KubernetesFleet:
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = self._made_backend(settings, listens, wall_clock)
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
+        # What is called before all else is closed.
+        self.at_end: list[Callable[[], None]] = []
         self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
         self.fleet = FleetDriver(
             self.scheduler, self._backend, self.executors, clock, self._renewals.renewed, admitted=self._admitted
@@ -203,6 +205,8 @@ class KubernetesFleet:
             group.create_task(self._preemptor.run())
 
     async def close(self) -> None:
+        for end in self.at_end:
+            end()
         self.egresses.close()
         self._renewals.close()
         await self._preemptor.close()

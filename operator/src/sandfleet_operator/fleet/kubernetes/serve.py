@@ -264,8 +264,10 @@ async def listen(
         memory=PodMemory(kubernetes),
         records=records_between(os.environ),
     )
-    witness.watch(lambda: kubernetes.scheduler.inventory.in_state(State.CLAIMED), kubernetes.clock)
     usage = UsageMeter(kubernetes.executors.usage, measured.sessions.read, kubernetes.fleet.now)
+    for reader in (witness, usage):
+        reader.watch(lambda: kubernetes.scheduler.inventory.in_state(State.CLAIMED), kubernetes.clock)
+        kubernetes.at_end.append(reader.close)
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
     board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)

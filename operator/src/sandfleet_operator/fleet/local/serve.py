@@ -132,9 +132,10 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         )
         holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
         witness = _witness(executors, signer, audit)
-        witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         fleet.noted = noting(audit.write)
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
+        for reader in (witness, usage):
+            reader.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
         server = await _listen(directory, FleetServicer(api, measured.claims), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())

@@ -1,22 +1,25 @@
 """Reads from executors what their sessions have used: executions, calls of tools, resources.
 
-At a Renew that is done behind the answer, and not too often; at a Release before the session ends. No execution waits
-for it. What an executor does after the last reading is not counted where its session ends otherwise.
+At a Renew that is done behind the answer, and not too often; at a Release before the session ends, and shortly before
+the end of a lease. No execution waits for it. What an executor does after the last reading is not counted.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.usage import Reading
+from sandfleet_operator.plan.witness import ends_soon
 
 # Seconds between two readings of a session, and that a Release waits for an executor that does not answer.
 EVERY, RELEASE_PATIENCE = 15.0, 2.0
 # Sessions of which the time of the last reading is kept.
 REMEMBERED = 50_000
+# Seconds between two looks for leases that are about to end.
+LOOK_SECONDS = 2.0
 
 
 class UsageMeter:
@@ -30,6 +33,8 @@ class UsageMeter:
     ) -> None:
         self._read, self._note, self._clock = read, note, clock
         self._last: Recent[str, float] = Recent(REMEMBERED)
+        # The ends of leases before which a last reading was asked for.
+        self._ends: Recent[str, float] = Recent(REMEMBERED)
         self._background = BackgroundTasks()
 
     def renewed(self, sandbox: Sandbox) -> None:
@@ -44,6 +49,24 @@ class UsageMeter:
         if sandbox is None or not sandbox.bound or sandbox.state in ASLEEP:
             return
         await self._look(sandbox)
+
+    def watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
+        """From now on reads sessions whose leases end for the last time. `clock` is that of leases."""
+        self._background.begin(self._watch(sandboxes, clock), "read the usage of sessions that end")
+
+    async def _watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
+        while True:
+            self.look(list(sandboxes()), clock())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self, sandboxes: Iterable[Sandbox], now: float) -> None:
+        """Asks the executors of sessions whose lease is about to end, once for each lease."""
+        for sandbox in sandboxes:
+            end = sandbox.lease_expires
+            if end is None or not ends_soon(end, now) or self._ends.get(sandbox.sandbox_uid) == end:
+                continue
+            self._ends.put(sandbox.sandbox_uid, end)
+            self._background.begin(self.released(sandbox), f"read the last usage of {sandbox.sandbox_id}")
 
     def close(self) -> None:
         self._background.close()
