@@ -85,7 +85,7 @@ def _part(mime: str, part: str | bytes) -> Any:
 def read(text: str) -> dict[str, Any]:
     """Return the notebook. Raises NotebookError."""
     try:
-        found = json.loads(text)
+        found: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NotebookError(f"it is no JSON: {error}") from None
     cells = found.get("cells") if isinstance(found, dict) else None
