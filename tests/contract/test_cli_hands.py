@@ -1,5 +1,6 @@
 """The command line as people use it, on real sandboxes of this machine."""
 
+import json
 import os
 import re
 import signal
@@ -46,6 +47,24 @@ def test_a_script_gets_arguments_and_variables_and_gives_its_exit_code(
     assert (ended.stdout, ended.stderr, ended.returncode) == ("['-c', 'x', '--help'] 1\n", "", 5)
     ended = said(environment, "run", "-", given="import sys; sys.exit('why')")
     assert (ended.stderr, ended.returncode) == ("why\n", 1)
+
+
+def test_a_notebook_is_run_and_has_its_outputs_afterwards(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    sources = ["import sys\nprint('out'); print('err', file=sys.stderr); 6 * 7", "", "1 / 0", "never"]
+    made = [{"cell_type": "code", "source": each, "outputs": [], "metadata": {}} for each in sources]
+    made.insert(1, {"cell_type": "markdown", "source": ["Words"], "metadata": {}})
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": made}))
+    ended = said(environment, "run", str(path))
+    assert (ended.stdout, ended.returncode) == ("out\n42\n", 1)
+    first, words, _, failed, last = json.loads(path.read_text())["cells"]
+    assert [each.get("text") or each["data"]["text/plain"] for each in first["outputs"]] == ["out\n", "err\n", "42"]
+    assert (first["execution_count"], first["outputs"][2]["output_type"]) == (1, "execute_result")
+    assert (failed["outputs"][0]["ename"], last["outputs"], words["source"]) == ("ZeroDivisionError", [], ["Words"])
+    assert list(tmp_path.iterdir()) == [path]
+    path.write_text('{"nbformat": 3}')
+    ended = said(environment, "run", str(path))
+    assert ("it is no notebook of nbformat 4" in ended.stderr, ended.returncode) == (True, 2)
 
 
 def test_folders_of_the_workspace_are_found_at_other_paths(environment: dict[str, str]) -> None:

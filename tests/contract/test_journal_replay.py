@@ -3,6 +3,7 @@
 import random
 import shutil
 
+import pandas as pd
 import pytest
 from sandfleet import AsyncFleet, AsyncSandbox
 from sandfleet.journal.side_by_side import side_by_side
@@ -61,6 +62,9 @@ async def a_session(sandbox):
     await sandbox.run_code("del total")
     await sandbox.states.restore("kept")
     await sandbox.run_code("total")
+    await sandbox.tables.put("df", pd.DataFrame({"a": [1, 2]}))
+    await sandbox.run_code("int(df.a.sum())")
+    await sandbox.run_code("SELECT sum(a) FROM df", language="sql")
     await sandbox.restart_context("other")
     await sandbox.delete_context("copy")
 

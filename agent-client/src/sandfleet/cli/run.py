@@ -5,14 +5,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 from sandfleet import Sandbox
-from sandfleet.cli import FAILED, INTERRUPTED, OK, PLATFORM, USAGE, create, end_at_sigterm, interrupts, refuse, what
+from sandfleet.cli import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    PLATFORM,
+    USAGE,
+    create,
+    end_at_sigterm,
+    interrupts,
+    notebook,
+    refuse,
+    what,
+)
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
+
+T = TypeVar("T")
 
 _SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
 _SUFFIXES = {
@@ -62,8 +77,12 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     try:
         code = _read(options)
-    except (OSError, UnicodeDecodeError) as error:
+        pages = notebook.read(code) if (options.file or "").endswith(".ipynb") else None
+    except (OSError, UnicodeDecodeError, notebook.NotebookError) as error:
         refuse(f"cannot run {options.file}: {what(error)}", error, as_json=options.json)
+        return USAGE
+    if pages is not None and not list(notebook.cells(pages)):
+        refuse(f"cannot run {options.file}: it has no cells of code", as_json=options.json)
         return USAGE
     if options.sandbox and options.mount:
         refuse("cannot mount folders in a sandbox that exists: give --mount where it is created", as_json=options.json)
@@ -78,8 +97,7 @@ def run(options: argparse.Namespace) -> int:
     with _open(options) as sandbox:
         if options.upload:
             sandbox.files.upload(options.upload, ".")
-        language = options.language or _language(options.file or "", code)
-        ended = (_run_bash if language == "bash" else _CELLS[language])(sandbox, code, options)
+        ended = _run_code(sandbox, code, options) if pages is None else _run_notebook(sandbox, pages, options)
         if options.output:
             _save(sandbox, ended, options.output)
     if options.json:
@@ -116,6 +134,27 @@ def _open(options: argparse.Namespace) -> Iterator[Sandbox]:
         yield sandbox
 
 
+def _run_code(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution | CommandResult:
+    language = options.language or _language(options.file or "", code)
+    return (_run_bash if language == "bash" else _CELLS[language])(sandbox, code, options)
+
+
+def _run_notebook(sandbox: Sandbox, pages: dict[str, Any], options: argparse.Namespace) -> Execution:
+    """Run its cells up to the first one that fails, and write back what they have shown."""
+    ended: Execution | None = None
+    try:
+        for number, (cell, code, language) in enumerate(notebook.cells(pages), 1):
+            outputs = notebook.Outputs(number)
+            ended = _run_cell(sandbox, code, options, options.language or language, outputs)
+            cell["execution_count"], cell["outputs"] = number, outputs.finished(ended)
+            if not ended.ok:
+                break
+    finally:
+        notebook.save(Path(options.file), pages)
+    assert ended is not None
+    return ended
+
+
 def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
     if options.arguments:
         name = "-c" if options.code is not None else options.file
@@ -136,20 +175,39 @@ def _run_sql(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execut
     return _run_cell(sandbox, code, options, "sql")
 
 
-def _run_cell(sandbox: Sandbox, code: str, options: argparse.Namespace, language: str) -> Execution:
+def _run_cell(
+    sandbox: Sandbox,
+    code: str,
+    options: argparse.Namespace,
+    language: str,
+    outputs: notebook.Outputs | None = None,
+) -> Execution:
+    """Run one cell. `outputs` keeps what it shows."""
     shown = not options.json
     context = "default" if language == "python" else f"default-{language}"
+    clears = _clear if shown and sys.stdout.isatty() else None
     with interrupts.passed_to(lambda: sandbox.interrupt(context)):
         return sandbox.run_code(
             code,
             language=language,
             timeout=options.timeout,
             envs=dict(options.env),
-            on_stdout=_to_stdout if shown else None,
-            on_stderr=_to_stderr if shown else None,
-            on_result=_show_result if shown else None,
-            on_clear=_clear if shown and sys.stdout.isatty() else None,
+            on_stdout=_both(_to_stdout if shown else None, outputs.stdout if outputs else None),
+            on_stderr=_both(_to_stderr if shown else None, outputs.stderr if outputs else None),
+            on_result=_both(_show_result if shown else None, outputs.result if outputs else None),
+            on_clear=_both(clears, outputs.clear if outputs else None),
         )
+
+
+def _both(one: Callable[[T], None] | None, other: Callable[[T], None] | None) -> Callable[[T], None] | None:
+    if one is None or other is None:
+        return one or other
+
+    def tell(said: T) -> None:
+        one(said)
+        other(said)
+
+    return tell
 
 
 _CELLS = {"python": _run_python, "javascript": _run_javascript, "sql": _run_sql}
