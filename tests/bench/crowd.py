@@ -10,6 +10,7 @@ from typing import Any
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Event, Json, Kind, Listing, NotFound, Ref
 from sandfleet_operator.cluster.kube_api import PagedLists
+from sandfleet_operator.cluster.tasks import a_turn
 from sandfleet_operator.plan.pods import names
 from support.kubernetes.world import TEAM, World, pool_object, template_object
 from transition import fake_time
@@ -62,7 +63,7 @@ class Crowd(PagedLists):
     ) -> AsyncGenerator[Listing, None]:
         texts = [text for (place, _), text in self._texts.get(kind, {}).items() if namespace in {None, place}]
         for start in range(0, max(1, len(texts)), limit):
-            await asyncio.sleep(0)
+            await a_turn()
             page = json.loads(b'{"items":[' + b",".join(texts[start : start + limit]) + b"]}")
             items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"])
             yield Listing(tuple(items), str(self._version))
