@@ -44,7 +44,8 @@ async def policy(conversation):
 
 async def one(fleet, number):
     with provider.tracer().start_as_current_span(f"task {number}") as span:
-        async with AsyncSandbox.create(fleet=fleet, pool=LOAD["pool"], timeout=300) as sandbox:
+        async with AsyncSandbox.create(fleet=fleet, pool=LOAD["pool"], timeout=900,
+                                       max_wait=900) as sandbox:
             run = await CodeActAgent(policy, sandbox, name="traced").run("Say where you are.")
             said = [step.evidence.output.strip() for step in run.steps if step.evidence]
             return f"{span.get_span_context().trace_id:032x}", sandbox.sandbox_id, run.end.value, said

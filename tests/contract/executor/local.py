@@ -87,9 +87,12 @@ class LocalHost:
         canaries["of root alone"].chmod(0o600)
         return canaries
 
+    # What runs the executor's program.
+    command = (sys.executable, "-m", "sandfleet_executor")
+
     async def start(self):
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "sandfleet_executor", "host", "--control-fd", str(theirs.fileno())]
+        command = [*self.command, "host", "--control-fd", str(theirs.fileno())]
         environment = {**os.environ, "SANDFLEET_TEST_SECRET": self.secret}
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
         theirs.close()

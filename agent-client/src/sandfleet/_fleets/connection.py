@@ -129,7 +129,9 @@ class FleetConnection:
         deadline, failures = clock() + patience, 0
         while True:
             metadata = await self.metadata()
-            # Only now: while the token is read, another task may have moved on to a new channel and closed the old one.
+            # Only now: while the token is read, another task may have moved on to a new channel and closed the old one,
+            # or may have closed this object.
+            self._check_open()
             stub = self.stub
             try:
                 return await attempt(stub, metadata)

@@ -235,7 +235,7 @@ class Checkpoint:
         if known != fingerprint:
             return Different()
         if result is not None:
-            return _stored(key, result)
+            return stored_result(key, result)
         if owner is not None and owner != self._owner and self._lives(cursor, owner, now):
             return Busy()
         cursor.execute("UPDATE tasks SET owner = ? WHERE key = ?", (self._owner, key))
@@ -271,7 +271,8 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _stored(key: str, text: str) -> TaskResult:
+def stored_result(key: str, text: str) -> TaskResult:
+    """Read the result of a task as a checkpoint has it. Raises CheckpointError."""
     try:
         return TaskResult.from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -14,6 +14,8 @@ MAX_LINES, MAX_COLUMNS, MAX_ITEMS = 40, 400, 20
 
 Paint = Callable[[str, str], str]
 _GOOD = ("ok",)
+# Of an execution whose result was shown, and whose record was not written before its executor was killed.
+UNRECORDED = "ended, and its executor was killed before it wrote what had run"
 
 
 def visible(text: str) -> str:
@@ -89,6 +91,8 @@ def _execution(body: Mapping[str, Any], paint: Paint) -> tuple[str, list[str]]:
     good = body.get("outcome") in _GOOD and not body.get("exit_code")
     head = f"{title(body)}  {paint(outcome(body), 'good' if good else 'bad')}  {paint(took, 'dim')}".rstrip()
     mark = "│ " if body.get("type") == "cell" else "$ "
+    if body.get("unrecorded"):
+        return f"{title(body)}  {paint('?', 'bad')}", [f"it {UNRECORDED}"]
     lines = [paint(mark, "dim") + paint(line, "code") for line in _clipped(code_of(body))]
     lines += _clipped(_text(body, "stdout"))
     lines += [paint(line, "bad") for line in _clipped(_text(body, "stderr"))]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandfleet.journal.notebook import code_of, items, mapping, text_of, visible
+from sandfleet.journal.notebook import UNRECORDED, code_of, items, mapping, text_of, visible
 from sandfleet.journal.records import Record
 
 
@@ -106,6 +106,8 @@ def _execution(record: Record) -> Step:
     body = record.body
     end = str(body.get("outcome"))
     code, stdin = mapping(body.get("code")), mapping(body.get("stdin"))
+    if body.get("unrecorded"):
+        return Step(record, Need.MISSING, f"it {UNRECORDED}")
     if end == "denied":
         return Step(record, Need.NOTHING, "it was denied, and did not run")
     if end in _FROM_OUTSIDE:

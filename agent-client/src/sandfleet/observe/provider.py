@@ -23,7 +23,7 @@ _EXPORTER = "OTEL_TRACES_EXPORTER"
 # How long the end of the program waits for a collector to take the last spans, in seconds.
 _END_SECONDS = 2.0
 _LOG = logging.getLogger("sandfleet")
-_chosen: list[TracerProvider] = []
+_chosen: list[TracerProvider | None] = []
 
 
 def tracer() -> Any:
@@ -33,8 +33,8 @@ def tracer() -> Any:
 
 
 @contextmanager
-def use(provider: TracerProvider) -> Iterator[None]:
-    """Make the client's spans with `provider` during the body, in all threads."""
+def use(provider: TracerProvider | None) -> Iterator[None]:
+    """Make the client's spans with `provider` during the body, in all threads; None makes no spans."""
     _chosen.append(provider)
     try:
         yield

@@ -213,8 +213,9 @@ class AsyncToolServer:
                 self._file.forget(message.cancel.call_id, unless_running=False)
                 self._act(self._ledger.cancel(message.cancel.call_id))
             case "acknowledged":
-                self._file.forget(message.acknowledged.call_id, unless_running=True)
-                self._ledger.acknowledge(message.acknowledged.call_id)
+                for call_id in message.acknowledged.call_ids:
+                    self._file.forget(call_id, unless_running=True)
+                    self._ledger.acknowledge(call_id)
 
     def _act(self, action: Run | Reply | Stop | None) -> None:
         match action:

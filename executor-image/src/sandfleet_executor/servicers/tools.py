@@ -40,7 +40,10 @@ class ToolBrokerService(tools_pb2_grpc.ToolBrokerServiceServicer):
             await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
-            return reading.result()
+            if is_over := reading.result():
+                stream.stop()
+                await sending
+            return is_over
         finally:
             sending.cancel()
             reading.cancel()
@@ -74,6 +77,6 @@ async def first(messages: AsyncIterator[pb.ServeRequest]) -> pb.ToolOffer:
 
 
 async def send(stream: HostStream, context: Any) -> None:
-    """Never ends by itself. Raises ReplacedError."""
-    while True:
-        await context.write(convert.response(await stream.next()))
+    """Until the host stops serving. Raises ReplacedError."""
+    while (message := await stream.next()) is not None:
+        await context.write(convert.response(message))

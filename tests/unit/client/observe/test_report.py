@@ -1,5 +1,6 @@
 """Trees, waterfalls and reports made of spans that may be missing, wrong or hostile."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -8,10 +9,11 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet.observe.report import journal
+from sandfleet.observe.report import pictures
+from sandfleet.observe.report.assemble import report
 from sandfleet.observe.report.compare import pairs
-from sandfleet.observe.report.journal import Recorded
-from sandfleet.observe.report.model import Report, report
+from sandfleet.observe.report.journal import Journal, Recorded
+from sandfleet.observe.report.model import Report, Task
 from sandfleet.observe.report.page import html
 from sandfleet.observe.spans.decode import span_of_line
 from sandfleet.observe.spans.record import SpanRecord
@@ -58,7 +60,7 @@ def test_each_span_stands_in_one_tree_once_whatever_comes(spans):
     assert sorted(found) == sorted({one.span_id for one in spans})
     for tree in trees(spans):
         assert list(waterfall(tree, 60))
-    assert report("x", spans, {}).name == "x"
+    assert report("x", spans).name == "x"
 
 
 def test_a_chain_of_thousands_is_drawn_within_bounds():
@@ -107,7 +109,7 @@ def a_session(key, *, fails=False, run="r1", number=1, code="x", seconds=10):
 
 
 def test_a_session_says_what_went_wrong_in_its_steps():
-    (session,) = report("r1", a_session("one", fails=True), {}).sessions
+    (session,) = report("r1", a_session("one", fails=True)).sessions
     assert (session.key, session.sandbox, session.is_failed, session.end) == ("one", "box1", True, "out_of_steps")
     assert session.message == "the time was over"
     (step,) = session.steps
@@ -116,34 +118,144 @@ def test_a_session_says_what_went_wrong_in_its_steps():
 
 
 def test_what_is_missing_is_said():
-    said = " ".join(report("r1", a_session("one"), {}).missing)
+    said = " ".join(report("r1", a_session("one")).missing)
     assert "fleet's spans are missing" in said
     assert "executors' spans are missing" in said
     assert "Code and output are missing" not in said
     bare = [span(1, name="execute_tool run_code", gen_ai__tool__call__id="e")]
-    assert "Code and output are missing" in " ".join(report("r", bare, {}).missing)
+    assert "Code and output are missing" in " ".join(report("r", bare).missing)
 
 
-def test_a_journal_adds_code_output_results_and_files(tmp_path):
-    blob = {"text": "print(1)", "bytes": 8, "cut": False}
-    body = {
-        "id": "e1",
-        "code": blob,
-        "stdout": {"text": "out", "cut": True},
-        "results": [{"mime": "image/png", "bytes": 3, "sha256": "ab"}, {"text": "42"}],
-        "error": {"name": "KeyError", "value": "'x'"},
-        "files": {"changed": [{"path": "a.txt"}], "removed": ["b.txt"]},
-    }
-    lines = [{"kind": "execution", "body": body}, {"kind": "file", "body": {}}]
-    path = tmp_path / "journal"
-    path.write_text("\n".join(map(json.dumps, lines)) + "\nnonsense\n[3]\n")
-    recorded = journal.read([path])
-    assert list(recorded) == ["e1"]
-    (session,) = report("r1", a_session("one"), recorded).sessions
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (8).to_bytes(4, "big") * 2 + b"rest"
+
+
+def a_journal(*bodies, kind="execution", sandbox="box1"):
+    found = Journal(sandbox)
+    for body in bodies:
+        found.take(kind, body, 1_000.0)
+    return found
+
+
+def an_execution(call="e1", **more):
+    return {"id": call, "type": "cell", "begun": 990.0, "seconds": 2.0, "outcome": "ok", **more}
+
+
+def test_a_journal_adds_code_output_results_files_tools_and_reviews():
+    journal = a_journal(
+        an_execution(
+            code={"text": "print(1)", "bytes": 8, "cut": False},
+            stdout={"text": "out", "cut": True, "bytes": 9},
+            results=[{"mime": "application/zip", "bytes": 3, "sha256": "ab"}, {"mime": "text/plain", "text": "42"}],
+            error={"name": "KeyError", "value": "'x'"},
+            files={"changed": [{"path": "a.txt"}], "removed": ["b.txt"]},
+        )
+    )
+    journal.take("tool_call", {"execution": "e1", "tool": "look_up", "error": {"reason": "NotFound"}}, 1.0)
+    journal.take("review", {"execution": "e1", "id": "r", "decision": "approved", "by": "ann"}, 1.0)
+    (session,) = report("r1", a_session("one"), [journal]).sessions
     (step,) = session.steps
     assert step.code == "print(1)"
-    assert step.output == "out\n… cut\n[image/png, 3 bytes, sha256 ab]\n42"
+    assert step.output == "out\n… cut: 9 bytes in all\n[application/zip, 3 bytes, not kept]\n42"
     assert (step.exception, step.files) == ("KeyError: 'x'", ("a.txt", "-b.txt"))
+    assert (step.tools, step.reviews) == (("look_up: NotFound",), ("approved by ann",))
+
+
+def test_a_journal_alone_is_a_session_and_what_spans_would_tell_is_said_to_be_missing():
+    journal = a_journal(an_execution("e1"), an_execution("e2", begun=995.0, outcome="timeout", blame="limit"))
+    journal.take(
+        "review", {"id": "r", "method": "/a.B/Write", "decision": "denied", "by": "ann", "reason": "no"}, 999.0
+    )
+    found = report("box1", [], [journal])
+    (session,) = found.sessions
+    assert [(step.kind, step.start, step.end) for step in session.steps] == [
+        ("run_code", 0.0, "ok"), ("run_code", 5.0, "timeout"), ("request Write", 9.0, "denied"),
+    ]  # fmt: skip
+    assert session.steps[2].reviews == ("denied by ann: no",)
+    assert (session.is_failed, session.message) == (True, "step 3 ended with denied (denied, blame: policy)")
+    assert "There are no spans" in found.missing[0]
+
+
+def test_executions_without_a_span_stand_between_the_others_by_the_clock_of_the_spans():
+    # The span of e1 starts 3 ms after 1970, when the executor's clock says 990 s.
+    journal = a_journal(an_execution("e1"), an_execution("e9", begun=989.0), an_execution("e8", begun=991.0))
+    (session,) = report("r1", a_session("one"), [journal]).sessions
+    assert [step.number for step in session.steps] == [1, 2, 3]
+    assert [round(step.start, 3) for step in session.steps] == [-0.997, 0.002, 1.003]
+
+
+def test_calls_of_a_program_without_an_agent_are_one_session_of_their_sandbox_with_its_claim():
+    box = {"sandfleet__sandbox__id": "box"}
+    spans = [
+        span(1, 0, 0, 50, "sandfleet_api.fleet.v1.FleetService/Claim", "1" * 32, **box),
+        *(span(n, 0, n * 100, n * 100 + 9, "execute_tool run_code", f"{n:032x}", gen_ai__tool__call__id=f"e{n}", **box)
+          for n in (2, 3)),
+        # The same execution, looked at once more.
+        span(4, 0, 400, 409, "execute_tool attach", "4" * 32, gen_ai__tool__call__id="e2", **box),
+    ]  # fmt: skip
+    (session,) = report("box", spans).sessions
+    assert (session.key, session.sandbox, len(session.steps), session.wait) == ("sandbox box", "box", 2, 0.05)
+    assert [bar[1] for bar in session.bars][:2] == ["FleetService/Claim", "execute_tool run_code"]
+    assert session.steps[0].start == pytest.approx(0.2)
+
+
+def drawn(data, mime=pictures.PNG, **more):
+    digest = hashlib.sha256(data).hexdigest()
+    (one,) = (
+        a_journal(an_execution(results=[{"mime": mime, "bytes": len(data), "sha256": digest, **more}]))
+        .of("e1")
+        .pictures
+    )
+    return one
+
+
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><!-- a --><circle r='4'/></svg>"
+HUGE = PNG[:16] + (1 << 20).to_bytes(4, "big") * 2 + b"rest"
+
+
+@pytest.mark.parametrize(
+    ("picture", "data", "why"),
+    [
+        (drawn(PNG), PNG, ""),
+        (drawn(SVG, pictures.SVG), SVG, ""),
+        (drawn(PNG), PNG + b"!", "not those of the journal"),
+        (drawn(HUGE), HUGE, "too many pixels"),
+        (drawn(b"GIF89a"), b"GIF89a", "no PNG"),
+        (drawn(b"<!DOCTYPE svg [<!ENTITY a 'b'>]><svg/>", pictures.SVG), b"<!DOCTYPE svg [<!ENTITY a 'b'>]><svg/>", "entities"),
+        (drawn(PNG + b"x" * pictures.MAX_BYTES), PNG + b"x" * pictures.MAX_BYTES, "larger than 2 MiB"),
+    ],
+)  # fmt: skip
+def test_a_plot_is_shown_where_its_bytes_are_those_of_the_journal_and_cheap_to_show(picture, data, why):
+    assert picture.why.startswith("not kept")
+    found = pictures.shown(picture, data)
+    assert why in found.why
+    assert bool(found.data) == (not why)
+
+
+def test_a_small_svg_stands_in_the_record_itself():
+    assert drawn(SVG, pictures.SVG, text=SVG.decode()).data
+    assert pictures.filled([drawn(PNG)], [SVG, PNG])[0].data
+    assert not pictures.filled([drawn(PNG)], [SVG])[0].data
+
+
+def test_plots_beyond_the_bound_are_left_out_and_counted():
+    one = pictures.shown(drawn(PNG), PNG)
+    many = pictures.within_bounds([one] * (pictures.MAX_PICTURES + 2))
+    assert sum(bool(picture.data) for picture in many) == pictures.MAX_PICTURES
+    assert "16 MiB of pictures" in many[-1].why
+
+
+def test_a_checkpoint_says_how_tasks_ended_and_spans_add_their_steps():
+    tasks = [
+        Task(key="one", end="wrong", is_failed=True, message="not 7", trace_id=f"{1:032x}", seconds=3.0, steps=2),
+        Task(key="two", end="answered", answer="7", sandbox="gone", seconds=1.0, steps=4),
+        Task(key="three", asked=(("run_code", "1 + 1", "add"),)),
+    ]
+    found = report("run.sqlite", a_session("as the span has it"), tasks=tasks)
+    assert [(one.key, one.end, one.is_failed, one.count, len(one.steps)) for one in found.sessions] == [
+        ("one", "wrong", True, 2, 1), ("two", "answered", False, 4, 0), ("three", "running", False, 1, 1),
+    ]  # fmt: skip
+    assert found.sessions[0].message == "not 7"
+    assert (found.sessions[2].steps[0].code, found.sessions[2].steps[0].intent) == ("1 + 1", "add")
 
 
 def test_two_runs_are_compared_task_by_task():
@@ -152,8 +264,19 @@ def test_two_runs_are_compared_task_by_task():
         *a_session("same", number=4, code="other", run="r2"),
         *a_session("gained", number=5, run="r2"),
     ]
-    found = pairs(report("r1", before, {}), report("r2", after, {}))
+    found = pairs(report("r1", before), report("r2", after))
     assert [(pair.key, pair.flipped, pair.differs) for pair in found] == [("gained", "gained", 0), ("same", "", 1)]
+    assert found[1].rows == ((0, 0, False),)
+
+
+def test_steps_of_the_same_code_stand_side_by_side():
+    def ran(*codes):
+        return report(
+            "r", [], [a_journal(*(an_execution(f"e{n}", code={"text": code}) for n, code in enumerate(codes)))]
+        )
+
+    (pair,) = pairs(ran("a", "b", "c"), ran("a", "x", "b", "c"))
+    assert pair.rows == ((0, 0, True), (-1, 1, False), (1, 2, True), (2, 3, True))
 
 
 def shown(tmp_path, found: Report, fragment="") -> str:
@@ -169,8 +292,8 @@ def shown(tmp_path, found: Report, fragment="") -> str:
 
 def test_markup_in_names_code_and_output_is_shown_as_text_and_runs_nothing(tmp_path):
     spans = [span(1, name=HOSTILE, gen_ai__tool__call__id="e", sandfleet__outcome="error")]
-    recorded = {"e": Recorded(code=HOSTILE, output=HOSTILE, error=HOSTILE)}
-    found = report(HOSTILE, spans, recorded)
+    recorded = Journal(executions={"e": Recorded(code=HOSTILE, output=HOSTILE, error=HOSTILE)})
+    found = report(HOSTILE, spans, [recorded])
     assert "<script>document" not in html(found)
     page = shown(tmp_path, found)
     assert "<title>pwned" not in page
@@ -180,7 +303,7 @@ def test_markup_in_names_code_and_output_is_shown_as_text_and_runs_nothing(tmp_p
 
 def test_a_run_says_at_the_top_which_session_failed_and_why(tmp_path):
     spans = [one for n in range(1, 31) for one in a_session(f"task {n}", number=n, fails=n == 7)]
-    page = shown(tmp_path, report("r1", spans, {}))
+    page = shown(tmp_path, report("r1", spans))
     body = page.partition('<main id="page">')[2]
     assert "1 of 30 sessions went wrong." in body
     assert "task 7: the time was over" in body
@@ -193,11 +316,12 @@ def test_a_report_of_ten_thousand_steps_draws_what_is_looked_at(tmp_path):
         span(n, 1, n, n + 1, "execute_tool run_code", gen_ai__tool__call__id=f"e{n}", sandfleet__outcome="ok")
         for n in range(2, 10_002)
     ]
-    recorded = {f"e{n}": Recorded(code="print(1)\n" * 20) for n in range(2, 10_002)}
-    found = report("r", [root, *steps], recorded)
+    ran = {f"e{n}": Recorded(code="print(1)\n" * 20) for n in range(2, 10_002)}
+    found = report("r", [root, *steps], [Journal(executions=ran)])
     assert len(found.sessions[0].steps) == 10_000
     page = shown(tmp_path, found)
     body = page.partition('<main id="page">')[2].partition("</main>")[0]
     assert body.count("<details") < 300
     assert "Show more (9800 left)" in body
-    assert "print(1)" not in body
+    # Of code that is not looked at the first line names its step.
+    assert "print(1)\nprint(1)" not in body

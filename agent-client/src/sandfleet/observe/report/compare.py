@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile, zip_longest
 
-from sandfleet.observe.report.model import Report, Session
+from sandfleet.observe.report.model import Report, Session, Step
+
+# Steps of one session that are set beside those of another.
+MAX_STEPS = 300
+# In the place of a step that the other session has not.
+NONE = -1
+
+# The place of a step in each session, or NONE, and whether both are alike.
+Row = tuple[int, int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One task in both runs. `differs`: the number of the first step that differs; 0: none does."""
+    """One task in both runs. `rows`: the steps side by side."""
 
     key: str
     before: Session
     after: Session
-    differs: int
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def differs(self) -> int:
+        """How many rows differ."""
+        return sum(not alike for _, _, alike in self.rows)
 
     @property
     def flipped(self) -> str:
@@ -29,7 +45,7 @@ def pairs(before: Report, after: Report) -> tuple[Pair, ...]:
     first = {session.key: session for session in before.sessions}
     second = {session.key: session for session in after.sessions}
     found = [
-        Pair(key=key, before=first[key], after=second[key], differs=_differs(first[key], second[key]))
+        Pair(key=key, before=first[key], after=second[key], rows=tuple(_rows(first[key], second[key])))
         for key in first
         if key in second
     ]
@@ -37,10 +53,19 @@ def pairs(before: Report, after: Report) -> tuple[Pair, ...]:
     return tuple(sorted(found, key=lambda pair: (order[pair.flipped], pair.key)))
 
 
-def _differs(before: Session, after: Session) -> int:
-    one = [(step.kind, step.end, step.code) for step in before.steps]
-    two = [(step.kind, step.end, step.code) for step in after.steps]
-    for number, (left, right) in enumerate(zip(one, two, strict=False), 1):
-        if left != right:
-            return number
-    return min(len(one), len(two)) + 1 if len(one) != len(two) else 0
+def _rows(before: Session, after: Session) -> Iterator[Row]:
+    """Steps of the same code stand beside each other; they are alike if they ended alike, too."""
+    one, two = before.steps[:MAX_STEPS], after.steps[:MAX_STEPS]
+    asked, again = [_asked(step) for step in one], [_asked(step) for step in two]
+    # What both begin with needs no search.
+    same = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(asked, again, strict=False)))
+    yield from ((place, place, one[place].end == two[place].end) for place in range(same))
+    matcher = SequenceMatcher(None, asked[same:], again[same:], autojunk=False)
+    for word, i, j, k, m in matcher.get_opcodes():
+        both = zip_longest(range(same + i, same + j), range(same + k, same + m), fillvalue=NONE)
+        for left, right in both:
+            yield left, right, word == "equal" and one[left].end == two[right].end
+
+
+def _asked(step: Step) -> tuple[str, str]:
+    return step.kind, step.code

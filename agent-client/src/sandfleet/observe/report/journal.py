@@ -1,81 +1,182 @@
-"""What a journal adds to the spans of a session: code, output, results and files. Hostile: an executor has written it.
+"""What a journal says of a session: code, output, results, files, tools and reviews.
 
-The page shows what the records say. It does not check their chain.
+Hostile: an executor has written it. Where the records come from says whether their chain was checked.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandfleet.errors import InvalidArgument
+from sandfleet.observe.report import pictures
+from sandfleet.observe.report.pictures import Picture
 
-# Of one file, in lines and in bytes of a line.
-MAX_RECORDS, MAX_LINE = 200_000, 2 << 20
-MAX_TEXT, MAX_FILES = 64_000, 200
+# Of one text, one list and one word; executions of one journal.
+MAX_TEXT, MAX_ITEMS, MAX_WORD, MAX_EXECUTIONS = 64_000, 200, 512, 100_000
+# Decisions of reviewers that let the request run.
+_LET = frozenset({"approved", "edited"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One execution. `files`: the paths that changed, and with a minus those that were removed."""
+    """One execution. `files`: the paths that changed, and with a minus those that were removed.
 
+    `begun` in seconds since the epoch, by the executor's clock. A `kind` that is no execution is a request that
+    reviewers refused.
+    """
+
+    kind: str = "run_code"
+    begun: float = 0.0
+    seconds: float = 0.0
+    end: str = "ok"
+    blame: str = ""
+    reason: str = ""
     code: str = ""
     output: str = ""
     results: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
     error: str = ""
+    rollback: str = ""
+    lost: str = ""
     files: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    reviews: tuple[str, ...] = ()
 
 
-def read(paths: Iterable[Path]) -> dict[str, Recorded]:
-    """The executions of journals, by their id. Raises InvalidArgument where a file cannot be read."""
-    found: dict[str, Recorded] = {}
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                for _ in range(MAX_RECORDS):
-                    if not (line := file.readline(MAX_LINE)):
-                        break
-                    found |= executions(line)
-        except OSError as error:
-            raise InvalidArgument(f"cannot read the journal {path}: {error.strerror}") from error
-    return found
+@dataclass(slots=True)
+class Journal:
+    """The executions of one session by their ids, in their order. `sandbox` is empty where the journal names none."""
+
+    sandbox: str = ""
+    executions: dict[str, Recorded] = field(default_factory=dict)
+    _tools: dict[str, list[str]] = field(default_factory=dict)
+    _reviews: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, kind: str, body: Mapping[str, Any], at: float) -> None:
+        """Add the next record; `at`: when it was written, in seconds since the epoch."""
+        if len(self.executions) >= MAX_EXECUTIONS:
+            return
+        match kind:
+            case "opened":
+                self.sandbox = self.sandbox or _word(body.get("sandbox") or body.get("session"))
+            case "execution" | "terminal":
+                self.executions[_word(body.get("id"))] = _recorded(body, at)
+            case "tool_call":
+                self._note(self._tools, body, _tool(body))
+            case "review":
+                self._note(self._reviews, body, _review(body))
+                if body.get("decision") not in _LET:
+                    self.executions[f"review {_word(body.get('id'))}"] = _refused(body, at)
+
+    def _note(self, notes: dict[str, list[str]], body: Mapping[str, Any], text: str) -> None:
+        kept = notes.setdefault(_word(body.get("execution")), [])
+        if len(kept) < MAX_ITEMS:
+            kept.append(text)
+
+    def of(self, execution_id: str) -> Recorded | None:
+        """The execution with what was recorded of its tools and reviews."""
+        found = self.executions.get(execution_id)
+        if found is None:
+            return None
+        tools, reviews = self._tools.get(execution_id, ()), self._reviews.get(execution_id, ())
+        return replace(found, tools=tuple(tools), reviews=(*found.reviews, *reviews))
+
+    def all(self) -> Iterator[tuple[str, Recorded]]:
+        """The executions with their ids, in the order of their records."""
+        for call in self.executions:
+            found = self.of(call)
+            if found is not None:
+                yield call, found
+
+    def show(self, execution_id: str, shown: Iterable[Picture]) -> None:
+        """Replace the pictures of an execution."""
+        self.executions[execution_id] = replace(self.executions[execution_id], pictures=tuple(shown))
 
 
-def executions(line: bytes) -> dict[str, Recorded]:
-    """The execution that a line of a journal records; empty for any other line."""
-    try:
-        record = json.loads(line)
-        body = record["body"]
-        if record["kind"] not in {"execution", "terminal"}:
-            return {}
-        return {str(body["id"]): _recorded(body)}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-def _recorded(body: Mapping[str, Any]) -> Recorded:
-    error, files = body.get("error") or {}, body.get("files") or {}
-    changed = [str(one["path"]) for one in files.get("changed", [])]
-    removed = [f"-{one}" for one in files.get("removed", [])]
-    results = [str(one.get("text") or _described(one)) for one in body.get("results", [])]
+def _recorded(body: Mapping[str, Any], at: float) -> Recorded:
+    error, files = mapping(body.get("error")), mapping(body.get("files"))
+    changed = [_word(mapping(one).get("path")) for one in items(files.get("changed"))[:MAX_ITEMS]]
+    removed = [f"-{_word(one)}" for one in items(files.get("removed"))[:MAX_ITEMS]]
+    results = [mapping(one) for one in items(body.get("results"))[:MAX_ITEMS]]
+    drawn = [pictures.recorded(one) for one in results]
+    seconds = _number(body.get("seconds"))
     return Recorded(
-        code=_text(body.get("code")),
+        kind="run_code" if body.get("type") == "cell" else "run_command",
+        begun=_number(body.get("begun")) or at - seconds,
+        seconds=seconds,
+        end=_word(body.get("outcome")) or "ok",
+        blame=_word(body.get("blame")),
+        reason=_word(body.get("reason")),
+        code=_code(body),
         output="\n".join(filter(None, (_text(body.get("stdout")), _text(body.get("stderr"))))),
-        results=tuple(one[:MAX_TEXT] for one in results[:MAX_FILES]),
+        results=tuple(_result(one) for one, picture in zip(results, drawn, strict=True) if picture is None),
+        pictures=tuple(picture for picture in drawn if picture is not None),
         error=f"{error.get('name', '')}: {error.get('value', '')}"[:MAX_TEXT] if error else "",
-        files=tuple(one[:512] for one in (changed + removed)[:MAX_FILES]),
+        rollback=_rolled_back(mapping(body.get("rollback"))),
+        lost=", ".join(_word(one) for one in items(body.get("lost"))[:MAX_ITEMS]),
+        files=tuple((changed + removed)[:MAX_ITEMS]),
     )
 
 
-def _described(result: Mapping[str, Any]) -> str:
-    return f"[{result.get('mime', '')}, {result.get('bytes', 0)} bytes, sha256 {str(result.get('sha256', ''))[:16]}]"
+def _refused(body: Mapping[str, Any], at: float) -> Recorded:
+    what = _word(body.get("method")).rpartition("/")[2]
+    said = Recorded(kind=f"request {what}", begun=at, end="denied", reviews=(_review(body),))
+    return replace(said, blame="policy", reason=_word(body.get("decision")))
+
+
+def _rolled_back(body: Mapping[str, Any]) -> str:
+    if not body:
+        return ""
+    return "done" if body.get("done") is True else f"refused: {_word(body.get('reason'))}"
+
+
+def _tool(body: Mapping[str, Any]) -> str:
+    error, name = mapping(body.get("error")), _word(body.get("tool"))
+    return f"{name}: {_word(error.get('reason'))}" if error else name
+
+
+def _review(body: Mapping[str, Any]) -> str:
+    who = _word(body.get("by")) or _word(body.get("rule"))
+    said = " by ".join(filter(None, (_word(body.get("decision")), who)))
+    why = _word(body.get("reason"))
+    return f"{said}: {why}" if why else said
+
+
+def _result(result: Mapping[str, Any]) -> str:
+    text = result.get("text")
+    if isinstance(text, str):
+        return text[:MAX_TEXT]
+    return f"[{_word(result.get('mime'))}, {_word(result.get('bytes'))} bytes, not kept]"
+
+
+def _code(body: Mapping[str, Any]) -> str:
+    text = mapping(body.get("code")).get("text")
+    if isinstance(text, str):
+        return text[:MAX_TEXT]
+    return " ".join(_word(one) for one in items(body.get("argv"))[:MAX_ITEMS])[:MAX_TEXT]
 
 
 def _text(blob: Any) -> str:
-    if not isinstance(blob, Mapping):
-        return ""
-    more = "\n… cut" if blob.get("cut") else ""
-    return str(blob.get("text") or "")[:MAX_TEXT] + more
+    found = mapping(blob)
+    text = found.get("text")
+    more = f"\n… cut: {_word(found.get('bytes'))} bytes in all" if found.get("cut") else ""
+    return (text[:MAX_TEXT] if isinstance(text, str) else "") + more
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value of a record if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: object) -> list[Any]:
+    """The value of a record if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def _word(value: object) -> str:
+    return "" if value is None else str(value)[:MAX_WORD]
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else 0.0

@@ -22,7 +22,9 @@ def html(found: Report) -> str:
     assets = files("sandfleet.observe.report")
     style = (assets / "report.css").read_text(encoding="utf-8")
     script = (assets / "report.js").read_text(encoding="utf-8")
-    allowed = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    allowed = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
+    )
     name = escape(f"{found.name} · Sandfleet")
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
@@ -38,7 +40,7 @@ def _data(found: Report) -> str:
     data = asdict(found)
     if found.other is not None:
         data["pairs"] = [
-            {"key": pair.key, "flipped": pair.flipped, "differs": pair.differs}
+            {"key": pair.key, "flipped": pair.flipped, "differs": pair.differs, "rows": pair.rows}
             | {"before": found.other.sessions.index(pair.before), "after": found.sessions.index(pair.after)}
             for pair in pairs(found.other, found)
         ]

@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const page = document.getElementById("page");
 const CHUNK = 200;
-const NUMBERS = new Set(["sessions", "share", "time", "wait", "steps", "tokens", "CPU", "first step that differs"]);
+const NUMBERS = new Set(["sessions", "share", "time", "wait", "steps", "tokens", "CPU", "steps that differ"]);
 
 // All texts come from models and sandboxes: they become text nodes, never markup.
 function make(name, options = {}, ...children) {
@@ -34,6 +34,10 @@ function size(bytes) {
   return bytes >= 1 << 20 ? `${(bytes / 1048576).toFixed(0)} MiB` : `${(bytes / 1024).toFixed(0)} KiB`;
 }
 
+function moment(seconds) {
+  return seconds > 0 && seconds < 8.64e12 ? `${new Date(seconds * 1000).toISOString().replace("T", " ").slice(0, 19)} UTC` : "";
+}
+
 function count(number) { return number ? String(number) : "–"; }
 function words(text) { return text.replaceAll("_", " "); }
 
@@ -55,6 +59,14 @@ function lazily(parent, rows, draw) {
     upTo(index) { while (drawn <= index && drawn < rows.length) next(); },
   };
 }
+
+// The end of a text, where errors stand.
+function tail(text, lines) {
+  const all = text.trimEnd().split("\n");
+  return all.length > lines ? `… ${all.length - lines} lines\n${all.slice(-lines).join("\n")}` : all.join("\n");
+}
+
+function steps(session) { return session.steps.length || session.count; }
 
 function tiles(pairs) {
   return make("div", { class: "tiles" }, ...pairs.map(([name, value]) =>
@@ -114,7 +126,7 @@ function runView() {
     ...(bad.length ? [make("span", {}, ` The first: ${bad[0][0].key}: ${bad[0][0].message || words(bad[0][0].end)} `),
       link(bad[0][1], "Look at it")] : [])));
   const total = (pick) => sessions.reduce((sum, session) => sum + (pick(session) || 0), 0);
-  page.append(tiles([["sessions", String(sessions.length)], ["steps", String(total((one) => one.steps.length))],
+  page.append(tiles([["sessions", String(sessions.length)], ["steps", String(total(steps))],
     ["time in all", time(total((one) => one.seconds))], ["CPU in all", time(total((one) => one.cpu))],
     ["tokens", count(total((one) => one.tokens))]]));
   missing(page);
@@ -135,7 +147,7 @@ function runView() {
   page.append(make("h2", {}, "All sessions, the slowest first"), table(
     ["session", "end", "time", "wait", "steps", "tokens", "CPU"], rows.map(([session, index]) =>
       [link(index, session.key), end(session), number(time(session.seconds)), number(time(session.wait)),
-        number(String(session.steps.length)), number(count(session.tokens)), number(time(session.cpu))])));
+        number(String(steps(session))), number(count(session.tokens)), number(time(session.cpu))])));
 }
 
 function comparison() {
@@ -143,44 +155,81 @@ function comparison() {
   const flips = data.pairs.filter((pair) => pair.flipped);
   const gained = flips.filter((pair) => pair.flipped === "gained").length;
   const sum = (sessions, pick) => sessions.reduce((total, one) => total + (pick(one) || 0), 0);
+  const both = (pick, show) => `${show(sum(other, pick))} → ${show(sum(data.sessions, pick))}`;
   page.append(make("h2", {}, `Compared with ${data.other.name}`), make("p", {},
     `${data.pairs.length} tasks are in both: ${gained} gained, ${flips.length - gained} lost. `
-    + `Time ${time(sum(other, (one) => one.seconds))} → ${time(sum(data.sessions, (one) => one.seconds))}, `
-    + `tokens ${sum(other, (one) => one.tokens)} → ${sum(data.sessions, (one) => one.tokens)}.`),
-    table(["task", "", "before", "now", "first step that differs", "time", "tokens"], data.pairs.map((pair) => {
+    + `Time ${both((one) => one.seconds, time)}, CPU ${both((one) => one.cpu, time)}, `
+    + `tokens ${both((one) => one.tokens, String)}, steps ${both(steps, String)}.`),
+    table(["task", "", "before", "now", "steps that differ", "time", "tokens"], data.pairs.map((pair, place) => {
       const [before, after] = [other[pair.before], data.sessions[pair.after]];
-      return [link(pair.after, pair.key), make("span", { class: pair.flipped }, pair.flipped), end(before), end(after),
-        number(pair.differs ? String(pair.differs) : "–"), number(`${time(before.seconds)} → ${time(after.seconds)}`),
-        number(`${before.tokens} → ${after.tokens}`)];
+      return [make("a", { href: `#pair-${place}` }, pair.key), make("span", { class: pair.flipped }, pair.flipped),
+        end(before), end(after), number(pair.differs ? `${pair.differs} of ${pair.rows.length}` : "–"),
+        number(`${time(before.seconds)} → ${time(after.seconds)}`), number(`${before.tokens} → ${after.tokens}`)];
     })));
+}
+
+// One task in both runs: its steps side by side.
+function pairView(place) {
+  const pair = data.pairs[place];
+  const [before, after] = [data.other.sessions[pair.before], data.sessions[pair.after]];
+  page.replaceChildren(make("nav", {}, make("a", { href: "#" }, `← Run ${data.name}`)), make("h1", {}, pair.key));
+  const first = pair.rows.find((row) => !row[2]);
+  const shown = first && (first[1] < 0 ? before.steps[first[0]] : after.steps[first[1]]).number;
+  page.append(make("div", { class: `verdict ${after.is_failed ? "bad" : ""}` },
+    make("b", {}, pair.flipped ? `This task was ${pair.flipped}. ` : "It ended alike in both runs. "),
+    make("span", {}, first ? `The first difference is at step ${shown}.` : "No step differs.")));
+  if (![before, after].every((one) => one.steps.some((step) => step.code))) {
+    page.append(make("p", { class: "dim" }, "Code is missing: steps are compared by what they are and how they ended."));
+  }
+  const head = (name, one) => make("div", {}, make("h2", {}, name), make("p", {}, end(one), ` ${one.message}`),
+    make("p", { class: "dim" }, `${time(one.seconds)} · CPU ${time(one.cpu)} · ${count(one.tokens)} tokens · ${steps(one)} steps`));
+  const rows = make("div");
+  page.append(make("div", { class: "sides" }, head(data.other.name, before), head(data.name, after)), rows);
+  lazily(rows, pair.rows, ([left, right, alike]) => make("div", { class: `sides ${alike ? "" : "differs"}` },
+    ...[[before, left], [after, right]].map(([one, place]) =>
+      place < 0 ? make("p", { class: "dim gone" }, "no such step") : stepView(one.steps[place], !alike))));
 }
 
 function part(name, text) {
   return text ? [make("p", { class: "label" }, name), make("pre", {}, text)] : [];
 }
 
-function stepView(step) {
+// Plots are images of the page itself: nothing in them runs, and nothing is loaded.
+function plot(picture) {
+  const said = `${picture.mime}, ${size(picture.size)}`;
+  if (!picture.data) return make("p", { class: "dim" }, `plot (${said}) ${picture.why}`);
+  return make("img", { class: "plot", alt: said, src: `data:${picture.mime};base64,${picture.data}` });
+}
+
+function stepBody(step) {
+  const facts = [step.reason && `reason ${step.reason}`, step.blame && `blame ${step.blame}`,
+    step.lost && `lost ${step.lost}`, step.rollback && `rollback ${step.rollback}`,
+    `started after ${time(step.start)}`, step.cpu && `CPU ${time(step.cpu)}`, step.memory && `memory ${size(step.memory)}`,
+    step.changed && `${step.changed} files changed`, step.tokens && `${step.tokens} tokens`].filter(Boolean);
+  return make("div", { class: "body" }, make("p", { class: "dim" }, facts.join(" · ")),
+    ...part("error", step.exception), ...part("code", step.code), ...part("output", step.output),
+    ...step.pictures.map(plot), ...part("files", step.files.join("\n")), ...part("tools", step.tools.join("\n")),
+    ...part("reviews", step.reviews.join("\n")));
+}
+
+function stepView(step, open) {
   const made = make("details", { class: step.is_failed ? "bad" : "", id: `step-${step.number}` },
     make("summary", {}, make("b", { class: step.is_failed ? "failed" : "" }, `${step.number}`),
-      make("span", { class: "grow" }, step.intent || words(step.kind)),
-      ...(step.end === "ok" || step.end === "accepted" ? [] : [make("span", { class: "tag failed" },
+      make("span", { class: "grow" }, step.intent || firstLine(step.code) || words(step.kind)),
+      ...(["ok", "accepted", "recorded"].includes(step.end) ? [] : [make("span", { class: "tag failed" },
         words(step.end) + (step.exception ? `: ${step.exception.split(":")[0]}` : ""))]),
       ...(step.rollback === "done" ? [make("span", { class: "tag" }, "rolled back")] : []),
       ...(step.review ? [make("span", { class: "tag" }, `reviewed for ${time(step.review)}`)] : []),
+      ...(step.pictures.length ? [make("span", { class: "tag" }, step.pictures.length > 1 ? `${step.pictures.length} plots` : "plot")] : []),
       ...step.tools.slice(0, 3).map((name) => make("span", { class: "tag" }, name)),
       make("span", { class: "dim" }, time(step.seconds))));
-  made.addEventListener("toggle", () => {
-    if (!made.open || made.querySelector(".body")) return;
-    const facts = [step.reason && `reason ${step.reason}`, step.blame && `blame ${step.blame}`,
-      step.lost && `lost ${step.lost}`, step.rollback && `rollback ${step.rollback}`,
-      `started after ${time(step.start)}`, step.cpu && `CPU ${time(step.cpu)}`, step.memory && `memory ${size(step.memory)}`,
-      step.changed && `${step.changed} files changed`, step.tokens && `${step.tokens} tokens`].filter(Boolean);
-    made.append(make("div", { class: "body" }, make("p", { class: "dim" }, facts.join(" · ")),
-      ...part("error", step.exception), ...part("code", step.code), ...part("output", step.output),
-      ...part("files", step.files.join("\n")), ...part("tools", step.tools.join("\n"))));
-  });
+  const fill = () => { if (made.open && !made.querySelector(".body")) made.append(stepBody(step)); };
+  made.addEventListener("toggle", fill);
+  if (open === true) { made.open = true; fill(); }
   return made;
 }
+
+function firstLine(code) { return code.trimStart().split("\n", 1)[0].slice(0, 120); }
 
 function waterfall(session) {
   const around = make("div", { class: "fall" });
@@ -198,45 +247,61 @@ function waterfall(session) {
   return around;
 }
 
+// What went wrong, and the end of what the code said: the answer to the first question stands at the top.
+function verdict(session, bad, last, show) {
+  const box = make("div", { class: `verdict ${session.is_failed ? "bad" : ""}` },
+    make("b", {}, `${session.is_failed ? "Went wrong" : session.end === "running" ? "Not over" : "Went well"}: ${words(session.end)}. `),
+    // What is made of the step itself is told below.
+    make("span", {}, last && session.message.startsWith(`step ${last.number} ended with`) ? "" : session.message));
+  if (last) {
+    const place = last.number === session.steps.length ? "the last one" : `of ${session.steps.length}`;
+    box.append(make("p", {}, make("span", {}, `Step ${last.number}, ${place}, ended with ${words(last.end)}`
+      + `${last.blame ? `, blame: ${last.blame}` : ""}${last.rollback === "done" ? "; its variables were rolled back" : ""}. `),
+    make("button", { class: "more", onclick: () => show(last) }, `Show step ${last.number}`)));
+    box.append(...part("it wanted", last.intent), ...part("error", tail(last.exception, 4)),
+      ...part("code", tail(last.code, 8)), ...(last.exception.includes(":") ? [] : part("output", tail(last.output, 6))));
+  } else if (bad.length) {
+    box.append(make("p", { class: "dim" }, `${bad.length} of ${session.steps.length} steps failed on the way.`));
+  }
+  return box;
+}
+
 function sessionView(index) {
   const session = data.sessions[index];
   page.replaceChildren();
-  if (data.sessions.length > 1) page.append(make("nav", {}, make("a", { href: "#" }, `← Run ${data.name}`)));
+  if (data.sessions.length > 1 || data.pairs) page.append(make("nav", {}, make("a", { href: "#" }, `← Run ${data.name}`)));
   page.append(make("h1", {}, session.key));
-  page.append(make("p", { class: "dim" }, [session.sandbox && `sandbox ${session.sandbox}`, `trace ${session.trace_id}`,
-    new Date(session.began * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC"].filter(Boolean).join(" · ")));
+  page.append(make("p", { class: "dim" }, [session.sandbox && !session.key.endsWith(session.sandbox) && `sandbox ${session.sandbox}`,
+    session.trace_id && `trace ${session.trace_id}`, moment(session.began)].filter(Boolean).join(" · ")));
   const bad = session.steps.filter((step) => step.is_failed);
   const last = session.is_failed ? bad[bad.length - 1] : null;
   const list = make("div");
-  const steps = lazily(list, session.steps, stepView);
-  const show = (step) => {
-    steps.upTo(session.steps.indexOf(step));
+  const drawn = lazily(list, session.steps, stepView);
+  page.append(verdict(session, bad, last, (step) => {
+    drawn.upTo(session.steps.indexOf(step));
     const found = document.getElementById(`step-${step.number}`);
     found.open = true;
     found.scrollIntoView({ block: "center" });
-  };
-  page.append(make("div", { class: `verdict ${session.is_failed ? "bad" : ""}` },
-    make("b", {}, session.is_failed ? `Went wrong: ${words(session.end)}. ` : `Went well: ${words(session.end)}. `),
-    make("span", {}, session.message ? `${session.message} ` : ""),
-    ...(last ? [make("button", { class: "more", onclick: () => show(last) }, `Show step ${last.number}`)] : []),
-    ...(bad.length && !session.is_failed ? [make("span", { class: "dim" }, `${bad.length} of ${session.steps.length} steps failed on the way.`)] : [])));
+  }));
   page.append(tiles([["time", time(session.seconds)], ["wait for a sandbox", time(session.wait)],
-    ["steps", `${session.steps.length}`], ["failed steps", `${bad.length}`], ["CPU", time(session.cpu)],
+    ["steps", `${steps(session)}`], ["failed steps", `${bad.length}`], ["CPU", session.cpu ? time(session.cpu) : "–"],
     ["tokens", count(session.tokens)]]));
   missing(page);
-  if (session.task) page.append(...part("task", session.task));
+  page.append(...part("task", session.task), ...part("answer", session.answer));
   page.append(make("div", { class: "columns" },
-    make("section", {}, make("h2", {}, "Steps"), session.steps.length ? list : make("p", { class: "dim" }, "none were traced")),
+    make("section", {}, make("h2", {}, "Steps"), session.steps.length ? list : make("p", { class: "dim" }, "none are known")),
     make("section", {}, make("h2", {}, "Where the time went"), waterfall(session))));
 }
 
 function draw() {
   const asked = /^#session-(\d+)$/.exec(location.hash);
-  const index = asked ? Number(asked[1]) : data.sessions.length === 1 ? 0 : -1;
+  const pair = /^#pair-(\d+)$/.exec(location.hash);
+  const index = asked ? Number(asked[1]) : data.sessions.length === 1 && !data.pairs ? 0 : -1;
   if (!data.sessions.length) page.replaceChildren(make("h1", {}, data.name), make("p", {}, "No session was found."));
+  else if (pair && data.pairs && Number(pair[1]) < data.pairs.length) pairView(Number(pair[1]));
   else if (index >= 0 && index < data.sessions.length) sessionView(index);
   else runView();
-  if (!asked) return;
+  if (!asked && !pair) return;
   window.scrollTo(0, 0);
 }
 

@@ -12,6 +12,8 @@ CODE_BYTES = 256 << 10
 class Digest:
     """Bytes that come piece by piece."""
 
+    __slots__ = ("_bytes", "_dropped", "_hash", "_most", "_shown")
+
     def __init__(self, shown: int = SHOWN_BYTES) -> None:
         self._hash = hashlib.sha256()
         self._bytes = 0
@@ -44,9 +46,9 @@ class Digest:
 
 def blob(data: bytes, shown: int = SHOWN_BYTES) -> dict[str, Any]:
     """Of bytes that are there as a whole."""
-    digest = Digest(shown)
-    digest.take(data)
-    return digest.blob()
+    cut = len(data) > shown
+    text = (data[:shown] if cut else data).decode("utf-8", "replace")
+    return {"bytes": len(data), "sha256": sha256(data), "text": text, "cut": cut}
 
 
 def sha256(data: bytes) -> str:

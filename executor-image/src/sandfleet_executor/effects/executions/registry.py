@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Protocol
 
 from sandfleet_executor.core.executions.events import Finished, Started
@@ -18,6 +18,8 @@ from sandfleet_executor.effects.executions.store.recorder import Encode, Numbere
 # What could not be stored is held in memory while there is room, in bytes and executions.
 MAX_UNSTORED_BYTES = 16 << 20
 MAX_UNSTORED = 256
+# Executions whose results may have come before their records when an executor is killed.
+MAX_SHOWN = 64
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,9 @@ class Recordings(Protocol):
     def lost(self, execution_id: str, kind: int, end: Finished) -> None:
         """One that ran when an earlier executor ended."""
 
+    def shown(self, ended: Mapping[str, int]) -> None:
+        """The newest that have ended with an earlier executor, the oldest first: id and kind."""
+
 
 class Executions:
     def __init__(self, store: Store | None, encode: Encode, recordings: Recordings | None = None) -> None:
@@ -91,6 +96,8 @@ class Executions:
         # Why no execution runs any more.
         self._ending = Cause.NONE
         if store:
+            if recordings:
+                recordings.shown({entry.begun.id: entry.begun.kind for entry in store.newest(MAX_SHOWN) if entry.ended})
             # Now: later, an execution without events could not be told from a forgotten one.
             for entry in store.unfinished():
                 self._replay(store, entry)

@@ -5,12 +5,15 @@
 
 Nothing is synced, as in the store of executions: what a write has returned for survives the end of this process, but
 not a machine that loses power. Heads that others keep then show what is missing.
+
+The record of an execution does not hold up its result: it is made and written behind it, before the call ends with the
+head, before the next record, and at most BEHIND_SECONDS later.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +25,8 @@ from sandfleet_executor.effects.journal import files
 from sandfleet_executor.effects.journal.files import LineFile
 
 Body = Mapping[str, Any]
+# How long a record may wait behind the result that it is of.
+BEHIND_SECONDS = 0.005
 
 _log = logging.getLogger(__name__)
 
@@ -57,10 +62,10 @@ class Missed:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The place of one record in the order; its body may come later."""
+    """The place of one record in the order; its body may come later, and may be made when it is written."""
 
     kind: str
-    body: Body | None = None
+    body: Body | Callable[[], Body] | None = None
 
 
 class Journal:
@@ -79,6 +84,7 @@ class Journal:
         self._file: LineFile | None = None
         self._order: deque[Place] = deque()
         self._written = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._opened = False
         self._repaired: dict[str, Any] | None = None
         if folder:
@@ -89,6 +95,16 @@ class Journal:
     def put(self, kind: str, body: Body) -> None:
         """Writes a record, behind those whose places were taken before. Never fails: see `missed`."""
         self.keep(self.promise(kind), body)
+
+    def put_behind(self, kind: str, body: Callable[[], Body]) -> None:
+        """Takes a place for a record that is made and written a moment later, so that a result comes before it."""
+        self.promise(kind).body = body
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BEHIND_SECONDS, self._catch_up)
+
+    def _catch_up(self) -> None:
+        self._timer = None
+        self._flush()
 
     def promise(self, kind: str) -> Place:
         """The place of a record whose body comes later, and has to come."""
@@ -105,7 +121,8 @@ class Journal:
         if self._opening is None:
             return
         while self._order and (ready := self._order[0].body) is not None:
-            self._append(self._order.popleft().kind, ready)
+            kind = self._order.popleft().kind
+            self._append(kind, ready() if callable(ready) else ready)
         self._written.set()
 
     def begin(self, opening: Callable[[], Body]) -> None:
@@ -115,6 +132,7 @@ class Journal:
 
     async def settled(self) -> None:
         """Waits until all records that have a place by now are written."""
+        self._flush()
         last = self._order[-1] if self._order else None
         while last and last in self._order:
             self._written.clear()
@@ -169,7 +187,6 @@ class Journal:
         if file is None or file.size + len(line) > segments.SEGMENT_BYTES:
             file = self._turn(folder, head.number)
         file.append(line)
-        self._segments[-1] = replace(self._segments[-1], size=file.size)
         self.head = head
 
     def _turn(self, folder: Folder, first: int) -> LineFile:
@@ -177,14 +194,21 @@ class Journal:
         if first == 1:
             files.write_about(folder, self._number, self._pod, self.session)
         made = LineFile(folder, segments.name_of(self._number, first))
+        kept = [each for each in self._kept() if (each.journal, each.first) != (self._number, first)]
+        self._segments = [*kept, Segment(self._number, first, 0)]
         if self._file:
             self._file.close()
         self._file = made
-        self._segments = [each for each in self._segments if (each.journal, each.first) != (self._number, first)]
-        self._segments.append(Segment(self._number, first, 0))
         for gone in segments.surplus(self._segments):
             self._drop(folder, gone)
         return made
+
+    def _kept(self) -> list[Segment]:
+        """The segments of all journals, the newest with what was written to it by now."""
+        if self._file is None:
+            return list(self._segments)
+        *older, newest = self._segments
+        return [*older, replace(newest, size=self._file.size)]
 
     def _drop(self, folder: Folder, gone: Segment) -> None:
         folder.remove(gone.name)
@@ -236,6 +260,16 @@ class Journal:
         self.anchor = self._before(folder, next(each for each in self._segments if each.journal == self._number))
         self._found = {"earlier": None, "restarted": True}
 
+    def unmentioned(self, ids: Iterable[str]) -> list[str]:
+        """Those of the newest executions that have no record, by the newest two files; none where there is no file.
+
+        Raises OSError.
+        """
+        if self._folder is None or not self._segments:
+            return []
+        newest = b"".join(self._folder.read(each.name) for each in self._segments[-2:])
+        return [each for each in ids if newest.rfind(b'"id":' + records.encode(each)) < 0]
+
     # Reading
 
     def status(self, pod: str = "") -> Status:
@@ -266,7 +300,7 @@ class Journal:
         if self._folder:
             for number in sorted({each.journal for each in self._segments}, reverse=True):
                 if files.read_about(self._folder, number)[0] == pod:
-                    return self._folder, [each for each in self._segments if each.journal == number]
+                    return self._folder, [each for each in self._kept() if each.journal == number]
         raise NoJournalError(f"cannot find a journal of pod {pod[:80]}: this executor has none")
 
 

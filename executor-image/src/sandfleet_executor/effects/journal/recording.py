@@ -2,10 +2,12 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sandfleet_executor.core.executions.events import Event, Finished
+from sandfleet_executor.core.executions.records import CELL
 from sandfleet_executor.core.files.paths import InvalidPath
 from sandfleet_executor.core.journal.transcript import FileDigest, Transcript
 from sandfleet_executor.effects.files.files import Download
@@ -19,6 +21,8 @@ MAX_FILES = 256
 MAX_FILE_BYTES = 8 << 20
 MAX_BYTES = 32 << 20
 BLOCK_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
 
 Look = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, FileDigest]]]
 
@@ -50,7 +54,7 @@ class Recording:
             return
         kind = "terminal" if self._transcript.asked.get("terminal") else "execution"
         if not (event.files.created or event.files.modified):
-            self._journal.put(kind, self._transcript.body(event, {}))
+            self._journal.put_behind(kind, lambda: self._transcript.body(event, {}))
             return
         # The next record waits for the digests; the result does not.
         place = self._journal.promise(kind)
@@ -83,6 +87,17 @@ class Recorder:
         """An execution that ran when an earlier executor ended: what it was asked is not known any more."""
         transcript = Transcript(execution_id, kind, self._clock())
         self.journal.put("execution", {**transcript.body(end, {}), "begun": None})
+
+    def shown(self, ended: Mapping[str, int]) -> None:
+        """The newest executions that have ended, and their kinds. A kill may have come between result and record."""
+        try:
+            missing = self.journal.unmentioned(ended)
+        except OSError as error:
+            _log.warning("cannot look for records that an earlier executor did not write: %s", error)
+            return
+        for execution_id in missing:
+            kind = "cell" if ended[execution_id] == CELL else "command"
+            self.journal.put("execution", {"id": execution_id, "type": kind, "outcome": None, "unrecorded": True})
 
 
 async def _nothing(_paths: Sequence[bytes]) -> Mapping[bytes, FileDigest]:

@@ -4,10 +4,11 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sandfleet_executor.core.journal import bodies
-from sandfleet_executor.core.tools.calls import Answered, Calls, Message
+from sandfleet_executor.core.tools.calls import Acknowledged, Answered, Calls, Cancelled, Sent
 from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, Kind, Tool, Value
 from sandfleet_executor.core.tools.waits import Waits
 from sandfleet_executor.effects.tools.lines import MAX_UNREAD, Lines
@@ -17,6 +18,10 @@ VARIABLE = "SANDFLEET_TOOLS"
 KEY_BYTES = 16
 # How long the host's answers wait for code that reads none, in seconds.
 UNREAD_SECONDS = 30.0
+# A larger result is recorded at once, in bytes: until then it is held twice.
+MOST_HELD_FOR_RECORD = 64 << 10
+# Acknowledgements wait for others so long, in seconds, or until there are so many.
+ACKNOWLEDGE_SECONDS, MOST_ACKNOWLEDGED = 0.02, 32
 
 
 class NotBrokeredError(RuntimeError):
@@ -27,6 +32,26 @@ class ReplacedError(RuntimeError):
     """Another host serves the tools now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledgements:
+    """To be sent: the answers to these calls have arrived, or are not wanted."""
+
+    call_ids: Sequence[str]
+
+
+ToHost = Sent | Cancelled | Acknowledgements
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """For the journal. `key`: of a secret tool."""
+
+    call: Call
+    answer: Answer | None
+    seconds: float
+    key: bytes | None
+
+
 class HostStream:
     """One host's stream: what is to be sent on it."""
 
@@ -34,16 +59,41 @@ class HostStream:
         self.number = number
         self.news = asyncio.Event()
         self._calls = calls
+        # Nobody waits for an acknowledgement: they are sent together.
+        self._acknowledged: list[str] = []
+        self._is_over = False
 
-    async def next(self) -> Message:
-        """Waits for the next message to the host. Raises ReplacedError."""
+    def stop(self) -> None:
+        """The host stops serving: acknowledgements are all that it is still sent."""
+        self._is_over = True
+        self.news.set()
+
+    async def next(self) -> ToHost | None:
+        """Waits for the next message to the host; None: it has stopped. Raises ReplacedError."""
         while True:
             if self._calls.stream != self.number:
                 raise ReplacedError("cannot go on with serving tools: another client serves them now")
-            if (message := self._calls.take(self.number)) is not None:
+            message = self._calls.take(self.number)
+            if isinstance(message, Acknowledged):
+                self._acknowledged.append(message.call_id)
+            elif message is not None and not self._is_over:
                 return message
-            self.news.clear()
-            await self.news.wait()
+            is_quiet = message is None and (self._is_over or await self._is_quiet())
+            if len(self._acknowledged) >= MOST_ACKNOWLEDGED or (is_quiet and self._acknowledged):
+                together, self._acknowledged = self._acknowledged, []
+                return Acknowledgements(together)
+            if is_quiet:
+                return None
+
+    async def _is_quiet(self) -> bool:
+        """Waits for news; True: acknowledgements have waited for others long enough."""
+        self.news.clear()
+        try:
+            async with asyncio.timeout(ACKNOWLEDGE_SECONDS if self._acknowledged else None):
+                await self.news.wait()
+        except TimeoutError:
+            return True
+        return False
 
 
 class ToolBroker:
@@ -73,6 +123,8 @@ class ToolBroker:
         self._timer: asyncio.TimerHandle | None = None
         # Of secret values the journal has digests with it. It is known to this process alone.
         self._journal_key = secrets.token_bytes(KEY_BYTES)
+        # Calls that have ended: the code has its answer first, then the journal its record.
+        self._unrecorded: list[_Ended] = []
         # The session's code has read no answers for too long.
         self._is_stuck = False
 
@@ -99,6 +151,7 @@ class ToolBroker:
         for key in [key for key, one in self._callers.items() if one == caller]:
             del self._callers[key]
         if self.brokered:
+            self.record()
             self._answered(self._calls.end(caller))
             self._waits.forget(caller)
             self._tell()
@@ -125,8 +178,16 @@ class ToolBroker:
             answer = await self._answer_to(call)
         finally:
             self._count(_end_of(answer))
-            self._put("tool_call", bodies.tool_call(call, answer, self._clock() - began, key_of_secret))
+            self._unrecorded.append(_Ended(call, answer, self._clock() - began, key_of_secret))
+            if isinstance(answer, Value) and answer.size > MOST_HELD_FOR_RECORD:
+                self.record()
         return answer
+
+    def record(self) -> None:
+        """Writes the records of the calls that have ended."""
+        while self._unrecorded:
+            ended = self._unrecorded.pop(0)
+            self._put("tool_call", bodies.tool_call(ended.call, ended.answer, ended.seconds, ended.key))
 
     async def _answer_to(self, call: Call) -> Answer:
         if (failure := self._calls.ask(call)) is not None:

@@ -33,6 +33,7 @@ READ_AHEAD = 64 << 10
 class Broker(Protocol):
     def tools(self) -> Mapping[str, Tool]: ...
     async def call(self, key: str, tool: str, arguments: Value) -> Answer: ...
+    def record(self) -> None: ...
 
 
 class Room:
@@ -115,27 +116,35 @@ class Lines:
             pass
         finally:
             self._tasks.discard(task)
+            self._broker.record()
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while prefix := await reader.read(1):
-            prefix += await reader.readexactly(frames.PREFIX.size - 1)
-            header, payload = frames.PREFIX.unpack(prefix)
-            if header > MAX_HEADER or payload > MAX_VALUE:
-                raise FrameError("cannot take a request: it is too large")
-            async with self._room.of(header + payload):
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    body = await reader.readexactly(header + payload)
-                answering = self._answer(Frame(frames.decode_header(body[:header]), body[header:]))
-                del body
-                answer = await self._unless_gone(reader, answering)
-            if answer is None:
-                return
-            try:
-                writer.write(answer)
-                await writer.drain()
-            finally:
-                await self.unread.give(len(answer))
+        # While a call runs, the first byte of the next request, or the end, says that the caller does not wait.
+        first = _first_byte(reader)
+        try:
+            while prefix := await first:
+                prefix += await reader.readexactly(frames.PREFIX.size - 1)
+                header, payload = frames.PREFIX.unpack(prefix)
+                if header > MAX_HEADER or payload > MAX_VALUE:
+                    raise FrameError("cannot take a request: it is too large")
+                async with self._room.of(header + payload):
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        body = await reader.readexactly(header + payload)
+                    answering = self._answer(Frame(frames.decode_header(body[:header]), body[header:]))
+                    del body
+                    first = _first_byte(reader)
+                    answer = await self._unless_gone(first, answering)
+                if answer is None:
+                    return
+                try:
+                    writer.write(answer)
+                    self._broker.record()
+                    await writer.drain()
+                finally:
+                    await self.unread.give(len(answer))
+        finally:
+            first.cancel()
 
     async def _answer(self, request: Frame) -> bytes:
         """The frame, which is unread."""
@@ -150,19 +159,27 @@ class Lines:
         self.unread.take(len(frame))
         return frame
 
-    async def _unless_gone(self, reader: asyncio.StreamReader, work: Any) -> bytes | None:
+    async def _unless_gone(self, first: asyncio.Task[bytes], work: Any) -> bytes | None:
         """What the work gives, unless the other side goes or speaks out of turn: then it is cancelled."""
-        working, gone = asyncio.ensure_future(work), asyncio.ensure_future(reader.read(1))
+        working, is_wanted = asyncio.ensure_future(work), False
         try:
-            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-            return None if gone.done() else working.result()
+            await asyncio.wait((working, first), return_when=asyncio.FIRST_COMPLETED)
+            is_wanted = not first.done()
+            return working.result() if is_wanted else None
         finally:
-            is_left = gone.done()
-            working.cancel()
-            gone.cancel()
-            answer = (await asyncio.gather(working, gone, return_exceptions=True))[0]
-            if is_left and isinstance(answer, bytes):
-                await self.unread.give(len(answer))
+            if not is_wanted:
+                working.cancel()
+                answer = (await asyncio.gather(working, return_exceptions=True))[0]
+                if isinstance(answer, bytes):
+                    await self.unread.give(len(answer))
+
+
+def _first_byte(reader: asyncio.StreamReader) -> asyncio.Task[bytes]:
+    """Of the next request; empty: there is none."""
+    reading = asyncio.ensure_future(reader.read(1))
+    # That the other side has gone is no news where nobody waits for it.
+    reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return reading
 
 
 def value_of(frame: Frame) -> Value:

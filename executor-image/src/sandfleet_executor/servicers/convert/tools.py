@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sandfleet_api.executor.v1 import tools_pb2 as pb
 
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.core.tools.calls import Acknowledged, Cancelled, Message, Sent
+from sandfleet_executor.core.tools.calls import Cancelled, Sent
 from sandfleet_executor.core.tools.values import (
     Answer,
     Call,
@@ -17,6 +17,7 @@ from sandfleet_executor.core.tools.values import (
     checked_answer,
     checked_offer,
 )
+from sandfleet_executor.effects.tools.broker import Acknowledgements, ToHost
 
 KINDS = {
     pb.TOOL_FAILURE_KIND_ERROR: Kind.ERROR,
@@ -55,14 +56,14 @@ def answer(message: pb.ToolAnswer) -> Answer:
     raise BadRequest(f"cannot take the answer to call {message.call_id[:80]!r}: it has no outcome")
 
 
-def response(message: Message) -> pb.ServeResponse:
+def response(message: ToHost) -> pb.ServeResponse:
     match message:
         case Sent(call, again):
             return pb.ServeResponse(call=_call(call, again=again))
         case Cancelled(call_id):
             return pb.ServeResponse(cancel=pb.ToolCancel(call_id=call_id))
-        case Acknowledged(call_id):
-            return pb.ServeResponse(acknowledged=pb.ToolAcknowledged(call_id=call_id))
+        case Acknowledgements(call_ids):
+            return pb.ServeResponse(acknowledged=pb.ToolAcknowledged(call_ids=call_ids))
 
 
 def _call(call: Call, *, again: bool) -> pb.ToolCall:

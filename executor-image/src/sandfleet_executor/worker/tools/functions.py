@@ -36,15 +36,19 @@ class Tools(ModuleType):
         self.__path__: list[str] = []
         self.__dict__.update(failures.EXPORTED)
         self._described: Mapping[str, Mapping[str, Any]] = {}
+        self._made: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         # Asked for by Python itself, as __wrapped__ and __file__.
         if name.startswith("_"):
             raise AttributeError(f"module {NAME!r} has no attribute {name!r}")
+        if name in self._made:
+            return self._made[name]
         spec = self._described.get(name) or self._look().get(name)
         if spec is None:
             raise AttributeError(f"the host offers no tool {name!r}; it has {', '.join(self._described) or 'none'}")
-        return function(spec)
+        self._made[name] = made = function(spec)
+        return made
 
     def __dir__(self) -> list[str]:
         return sorted({*self._look(), *failures.EXPORTED})
@@ -53,6 +57,7 @@ class Tools(ModuleType):
         return "<module 'tools': functions of the host>"
 
     def _look(self) -> Mapping[str, Mapping[str, Any]]:
+        self._made = {}
         self._described = {each["name"]: each for each in line.ask("list")}
         return self._described
 

@@ -117,10 +117,10 @@ class ToolCancel(_message.Message):
     def __init__(self, call_id: _Optional[str] = ...) -> None: ...
 
 class ToolAcknowledged(_message.Message):
-    __slots__ = ("call_id",)
-    CALL_ID_FIELD_NUMBER: _ClassVar[int]
-    call_id: str
-    def __init__(self, call_id: _Optional[str] = ...) -> None: ...
+    __slots__ = ("call_ids",)
+    CALL_IDS_FIELD_NUMBER: _ClassVar[int]
+    call_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, call_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ServeEnd(_message.Message):
     __slots__ = ()

@@ -1,5 +1,6 @@
 """The journal on the disk: its end after a kill, a full disk, room, and the journals of earlier pods."""
 
+import asyncio
 import errno
 import os
 from itertools import pairwise
@@ -7,7 +8,7 @@ from itertools import pairwise
 import pytest
 from sandfleet_executor.core.journal import records, segments
 from sandfleet_executor.effects.executions.store.files import Folder
-from sandfleet_executor.effects.journal.journal import AheadOfJournalError, Journal, NoJournalError
+from sandfleet_executor.effects.journal.journal import BEHIND_SECONDS, AheadOfJournalError, Journal, NoJournalError
 
 
 def opened(path, pod="pod"):
@@ -49,6 +50,54 @@ def test_a_line_that_was_cut_off_is_removed_and_told(tmp_path, left):
     found = read(second)
     assert [record.kind for record in found] == ["opened", "a", "opened", "repaired", "c"]
     assert found[3].body == {"bytes": left, "sha256": records.hash_of(line[:left])}
+
+
+def test_cut_at_any_byte_it_goes_on_behind_the_last_whole_record(tmp_path):
+    journal = opened(tmp_path)
+    for number in range(8):
+        journal.put("a", {"x": number})
+    data = (tmp_path / "1-1").read_bytes()
+    ends = [at + 1 for at, byte in enumerate(data) if byte == 0x0A]
+    whole = dict(zip(ends, (record.head for record in read(journal)), strict=True))
+    for size in range(ends[0], len(data) + 1):
+        (tmp_path / "1-1").write_bytes(data[:size])
+        later = opened(tmp_path)
+        assert later.head == whole[max(end for end in ends if end <= size)]
+        later.put("b", {})
+        found = read(later)
+        assert [record.kind for record in found[-3:] if record.kind == "repaired"] == ["repaired"] * (size not in whole)
+        assert all(records.follows(later, one.head) for one, later in pairwise(found))
+
+
+async def test_a_record_behind_a_result_is_written_before_the_next_one_and_before_the_head_is_told(tmp_path):
+    journal, made = opened(tmp_path), []
+
+    def body():
+        made.append(len(made))
+        return {"made": made[-1]}
+
+    journal.put_behind("a", body)
+    assert not made
+    await journal.settled()
+    assert kinds(journal) == ["opened", "a"]
+    journal.put_behind("b", body)
+    journal.put("c", {})
+    assert kinds(journal)[2:] == ["b", "c"]
+    # Without either it does not wait for long.
+    journal.put_behind("d", body)
+    async with asyncio.timeout(10):
+        while len(made) < 3:
+            await asyncio.sleep(BEHIND_SECONDS)
+    assert kinds(journal)[-1] == "d"
+
+
+def test_executions_that_were_shown_and_have_no_record_are_found(tmp_path):
+    assert opened(tmp_path).unmentioned(["first"]) == []
+    journal = opened(tmp_path)
+    journal.put("execution", {"id": "one"})
+    journal.put("execution", {"id": "two", "code": '"id":"three"'})
+    later = opened(tmp_path)
+    assert later.unmentioned(["one", "two", "three"]) == ["three"]
 
 
 def test_a_record_that_does_not_follow_begins_another_journal(tmp_path):

@@ -115,6 +115,10 @@ class Store:
         """Those that an earlier process began and did not bring to an end."""
         return [entry for entry in self._by_number.values() if self._is_left(entry)]
 
+    def newest(self, most: int) -> list[Entry]:
+        """The executions that were begun last, the oldest of them first."""
+        return [self._by_number[number] for number in sorted(self._by_number)[-most:]]
+
     def _is_left(self, entry: Entry) -> bool:
         return not entry.ended and entry.begun.number not in self._live and not self.has_forgotten(entry)
 

@@ -1,0 +1,1 @@
+"""What a snapshot is: its entries, its manifest, what may be restored, kept and collected. Decides on values alone."""

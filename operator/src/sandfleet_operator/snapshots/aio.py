@@ -1,0 +1,168 @@
+"""The store for code on an event loop: each call runs in a thread, one at a time for each writer and reader."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from sandfleet_operator.plan.snapshots.collection import Collected
+from sandfleet_operator.plan.snapshots.entries import Entry, RestoreLimits
+from sandfleet_operator.plan.snapshots.manifest import About, Manifest
+from sandfleet_operator.snapshots.keys import Keys
+from sandfleet_operator.snapshots.reader import Part, Reader
+from sandfleet_operator.snapshots.store import SnapshotStore
+from sandfleet_operator.snapshots.store import open_store as open_blocking
+from sandfleet_operator.snapshots.writer import Progress, Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncSnapshots:
+    """As SnapshotStore, and as it says there. `most`: saves and restores that are worked on at once."""
+
+    def __init__(self, store: SnapshotStore, most: int = 4) -> None:
+        self.blocking = store
+        # Own ones: those of the event loop are for short work.
+        self._threads = _Threads(2 * most + 2)
+        self._turns = asyncio.Semaphore(most)
+
+    @asynccontextmanager
+    async def writer(self, tenant: str, about: About, snapshot_id: str | None = None) -> AsyncIterator["AsyncWriter"]:
+        """Leaving it without `commit` leaves no snapshot. Raises SnapshotError."""
+        async with self._turns:
+            writer = await self._threads.run(self.blocking.writer, tenant, about, snapshot_id)
+            face = AsyncWriter(writer, self._threads)
+            try:
+                yield face
+            finally:
+                await asyncio.shield(face.abort())
+
+    @asynccontextmanager
+    async def reader(
+        self, tenant: str, snapshot_id: str, *, digest: str | None = None, limits: RestoreLimits | None = None
+    ) -> AsyncIterator["AsyncReader"]:
+        """Manifest and entries are checked when it is entered. Raises SnapshotError."""
+        async with self._turns:
+            reader = await self._threads.run(self.blocking.reader, tenant, snapshot_id, digest=digest, limits=limits)
+            face = AsyncReader(reader, self._threads)
+            try:
+                yield face
+            finally:
+                await asyncio.shield(face.close())
+
+    async def get(self, tenant: str, snapshot_id: str) -> Manifest:
+        return await self._threads.run(self.blocking.get, tenant, snapshot_id)
+
+    async def list(self, tenant: str) -> Sequence[Manifest]:
+        return await self._threads.run(lambda: tuple(self.blocking.list(tenant)))
+
+    async def find(self, tenant: str, name: str) -> Manifest | None:
+        return await self._threads.run(self.blocking.find, tenant, name)
+
+    async def delete(self, tenant: str, snapshot_id: str) -> None:
+        await self._threads.run(self.blocking.delete, tenant, snapshot_id)
+
+    async def retain(self, tenant: str) -> Sequence[str]:
+        return await self._threads.run(self.blocking.retain, tenant)
+
+    async def collect(self, tenant: str, *, dry_run: bool = False) -> Collected:
+        return await self._threads.run(self.blocking.collect, tenant, dry_run=dry_run)
+
+    async def export(self, tenant: str, snapshot_id: str, path: Path) -> Manifest:
+        return await self._threads.run(self.blocking.export, tenant, snapshot_id, path)
+
+    async def import_file(self, tenant: str, path: Path, about: About) -> Manifest:
+        return await self._threads.run(self.blocking.import_file, tenant, path, about)
+
+    async def close(self) -> None:
+        await self._threads.run(self.blocking.close)
+        self._threads.close()
+
+
+class AsyncWriter:
+    """One save. A call that is cancelled goes on in its thread; the next one waits for it."""
+
+    def __init__(self, writer: Writer, threads: "_Threads") -> None:
+        self._writer, self._threads = writer, threads
+        self._lock = threading.Lock()
+
+    @property
+    def progress(self) -> Progress:
+        return self._writer.progress
+
+    async def add(self, entries: Sequence[Entry], data: bytes | memoryview = b"") -> None:
+        """Returns when more may come: the store is not ahead of its threads. Raises SnapshotError."""
+        await self._threads.run(_locked(self._lock, self._writer.add), entries, data)
+
+    async def restart(self) -> None:
+        await self._threads.run(_locked(self._lock, self._writer.restart))
+
+    async def commit(self, facts: bytes = b"") -> Manifest:
+        return await self._threads.run(_locked(self._lock, self._writer.commit), facts)
+
+    async def abort(self) -> None:
+        await self._threads.run(_locked(self._lock, self._writer.abort))
+
+
+class AsyncReader:
+    """One restore: iterate over it once."""
+
+    def __init__(self, reader: Reader, threads: "_Threads") -> None:
+        self._reader, self._threads = reader, threads
+        self._parts: Iterator[Part] = reader.parts()
+        self._lock = threading.Lock()
+
+    @property
+    def manifest(self) -> Manifest:
+        return self._reader.manifest
+
+    @property
+    def facts(self) -> bytes:
+        return self._reader.facts
+
+    def __aiter__(self) -> "AsyncReader":
+        return self
+
+    async def __anext__(self) -> Part:
+        part = await self._threads.run(_locked(self._lock, self._next))
+        if part is None:
+            raise StopAsyncIteration
+        return part
+
+    def _next(self) -> Part | None:
+        return next(self._parts, None)
+
+    async def close(self) -> None:
+        await self._threads.run(_locked(self._lock, self._end))
+
+    def _end(self) -> None:
+        self._parts = iter(())
+
+
+def open_store(url: str, keys: Keys, most: int = 4) -> AsyncSnapshots:
+    """As store.open_store; returns at once. Raises SnapshotError."""
+    return AsyncSnapshots(open_blocking(url, keys), most)
+
+
+class _Threads:
+    def __init__(self, most: int) -> None:
+        self._executor = ThreadPoolExecutor(most, "snapshot")
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args, **kwargs))
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False)
+
+
+def _locked(lock: threading.Lock, work: Callable[P, T]) -> Callable[P, T]:
+    def locked(*args: P.args, **kwargs: P.kwargs) -> T:
+        with lock:
+            return work(*args, **kwargs)
+
+    return locked
