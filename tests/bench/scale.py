@@ -25,6 +25,7 @@ import queues
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_POOL, SANDBOX_QUEUE, SANDBOX_TEMPLATE
+from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.reflector import TURN
 from sandfleet_operator.cluster.reviews import Caller
@@ -33,6 +34,7 @@ from sandfleet_operator.fleet.driver import STANDINGS_PART
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.plan.sandbox.observed import Contact
+from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from support.kubernetes.world import LEASE_REF, SETTINGS, TEAM, Pretended
@@ -42,7 +44,7 @@ SCALE = int(os.environ.get("SANDFLEET_SCALE", "5000"))
 WATCHERS, CHANGES = 50, 200
 # Seconds for which a fleet is left alone.
 REST = 4.0
-FIFTH = 5
+FIFTH, CLAIMS = 5, 100
 PAGE = 100
 TARGET = "no callback above 20 ms"
 MIB = 1 << 20
@@ -137,6 +139,7 @@ async def _fleet(measured: Measured) -> None:
     )
     total = await measured.longest("fleet at rest", asyncio.sleep(REST))
     measured.say("fleet at rest: processor time", total / REST * 1e3, "ms/s")
+    await _claims(measured, fleet)
     await _callers(measured, fleet, served)
     await _edits(measured, fleet, served)
     await measured.longest("fleet's resync", fleet._reflectors.refresh())
@@ -144,6 +147,23 @@ async def _fleet(measured: Measured) -> None:
     for task in (leading, following):
         task.cancel()
     await asyncio.gather(leading, following, return_exceptions=True)
+
+
+async def _claims(measured: Measured, fleet: KubernetesFleet) -> None:
+    """One after the other, each released at once, beside all the sandboxes at rest. TLS, HTTP and gRPC are not in it."""
+    pool = f"{TEAM}/fast"
+
+    async def claims() -> None:
+        for number in range(CLAIMS):
+            watch = fleet.fleet.claim(Claim(key=RequestKey("alice", f"bench-{number}", pool), pool=pool, max_wait=60.0))
+            while isinstance(news := await watch.next(), Queued):
+                pass
+            watch.leave()
+            fleet.note_session(news)
+            await fleet.fleet.release(news.sandbox_id)
+
+    total = await measured.longest("claims and releases", claims())
+    measured.say("a claim and its release: processor time", total / CLAIMS * 1e3, "ms", "a ratio of 1.3 at most")
 
 
 async def _callers(measured: Measured, fleet: KubernetesFleet, served: crowd.Crowd) -> None:

@@ -82,6 +82,17 @@ async def test_what_comes_at_once_begins_a_few_at_a_time_in_order():
     assert all(later[1] > earlier[1] for earlier, later in zip(begun, begun[3:], strict=False))
 
 
+async def test_nothing_begins_after_the_end():
+    begun = []
+    paced = Paced(begun.append, 2)
+    for number in range(5):
+        paced.add(number)
+    await asyncio.sleep(0)
+    paced.close()
+    await asyncio.sleep(0.01)
+    assert begun == [0, 1]
+
+
 async def test_looks_come_one_after_the_other_and_one_that_waits_is_made_once():
     begun, ended, going = [], [], asyncio.Event()
 

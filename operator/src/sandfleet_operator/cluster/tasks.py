@@ -86,6 +86,10 @@ class Paced(Generic[T]):
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next)
 
+    def close(self) -> None:
+        """What has not begun never does."""
+        self._waiting.clear()
+
     def _next(self) -> None:
         for _ in range(min(self._many, len(self._waiting))):
             self._begin(self._waiting.popleft())

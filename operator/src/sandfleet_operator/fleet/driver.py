@@ -95,6 +95,7 @@ class FleetDriver:
         self._serving = False
         self._watches.settle_all(_stopping("claim"))
         await self._backend.close()
+        self._stops.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

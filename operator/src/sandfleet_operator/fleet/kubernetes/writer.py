@@ -98,9 +98,7 @@ class Writer:
         `record` is the claim that was sent for it, `claimed` says whether that has certainly arrived.
         """
         # In this order: what was sent may arrive between the two.
-        if not claimed and await self._insist(
-            f"retire {pod}", lambda: self._patched(pod, retire_patch(pod_uid)), turns=self._retiring
-        ):
+        if not claimed and await self._has_retired(pod, pod_uid):
             return True
         if record is not None and await self.patch(pod, retire_patch(pod_uid, record)):
             return True
@@ -112,6 +110,11 @@ class Writer:
         mine = record_text(record) if record is not None else None
         # Retired already, by a write whose reply was lost.
         return said in {None, mine} and (meta.get("labels") or {}).get(names.STATE) == PodState.RETIRING.value
+
+    async def _has_retired(self, pod: Ref, pod_uid: str) -> bool:
+        """Whether the pod was warm, and is retired now."""
+        warm = retire_patch(pod_uid)
+        return await self._insist(f"retire {pod}", lambda: self._patched(pod, warm), turns=self._retiring) is not None
 
     async def delete_claimed(self, pod: Ref, pod_uid: str, record: Record, seen: Json | None) -> bool:
         """Deletes the pod of exactly this claim, with one write as a rule. Raises NotLeadingError.
