@@ -137,6 +137,7 @@ async def _fleet(measured: Measured) -> None:
         "MiB",
         "≤ 8; with half as many CodeSandboxes",
     )
+    await asyncio.sleep(REST)
     total = await measured.longest("fleet at rest", asyncio.sleep(REST))
     measured.say("fleet at rest: processor time", total / REST * 1e3, "ms/s")
     await _claims(measured, fleet)
@@ -150,7 +151,7 @@ async def _fleet(measured: Measured) -> None:
 
 
 async def _claims(measured: Measured, fleet: KubernetesFleet) -> None:
-    """One after the other, each released at once, beside all the sandboxes at rest. TLS, HTTP and gRPC are not in it."""
+    """One after the other, each released at once, beside all the sandboxes at rest. There is no TLS, HTTP or gRPC."""
     pool = f"{TEAM}/fast"
 
     async def claims() -> None:
@@ -209,7 +210,8 @@ async def _callers(measured: Measured, fleet: KubernetesFleet, served: crowd.Cro
         one["status"]["restarts"] = 1
 
     async def changes() -> None:
-        for one in made:
+        # An API server sends them one after the other, too.
+        async for one in in_turns(made, TURN):
             served.add(CODE_SANDBOX, one)
         await asyncio.gather(*readers)
 

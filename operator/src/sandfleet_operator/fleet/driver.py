@@ -29,7 +29,8 @@ TICK = 0.25
 STANDINGS_EVERY, PARTS_EVERY = 0.1, 0.02
 # Claims that are told in one part, which takes some milliseconds.
 STANDINGS_PART = 100
-# Events that are heard before others get their turn: each may begin a task.
+# Events that are heard before others get their turn: each may begin a task, and after a takeover there is one for each
+# warm sandbox.
 EVENTS_PART = 20
 # Sandboxes whose end begins before others get their turn.
 STOPS_PART = 10
@@ -73,9 +74,8 @@ class FleetDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         # What is left of a round of standings; whether another one is due after it, and the next part of either.
         self._round: Iterator[dict[RequestKey, Queued]] | None = None
-        self._standings_due = self._part_due = False
-        self._serving = False
-        self._stops = Paced(lambda stop: self._spawn(self._incarnations.carry_out(stop)), STOPS_PART)
+        self._standings_due = self._part_due = self._serving = False
+        self._stops = Paced[Action](lambda stop: self._spawn(self._incarnations.carry_out(stop)), STOPS_PART)
 
     # Its life.
 
@@ -109,7 +109,6 @@ class FleetDriver:
             except ImpossibleEventError as error:
                 _LOG.warning("%s", error)
             if number % EVENTS_PART == 0:
-                # After a takeover there is one for each warm sandbox, and none of them needs a wait.
                 await asyncio.sleep(0)
 
     async def _on(self, event: Event) -> None:
@@ -262,9 +261,8 @@ class FleetDriver:
 
     def pools(self) -> list[tuple[Pool, PoolSummary]]:
         """By name, with how full each is."""
-        return [
-            (pool, self.scheduler.summary(pool.name)) for pool in sorted(self.scheduler.pools, key=lambda one: one.name)
-        ]
+        known = sorted(self.scheduler.pools, key=lambda one: one.name)
+        return [(pool, self.scheduler.summary(pool.name)) for pool in known]
 
     # What the scheduler asks.
 

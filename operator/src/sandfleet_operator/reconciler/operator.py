@@ -61,7 +61,7 @@ WORKERS = 32
 RESYNC_SECONDS = 300.0
 # Objects whose keys a resync adds before others get their turn.
 WOKEN = 200
-# Keys of one change that are looked at at once. The rest of many lets those of other changes go first, as a resync does.
+# Keys of one change that are looked at at once. If it has more, they let other changes go first; so do all of a resync.
 FEW = 8
 
 _log = logging.getLogger(__name__)

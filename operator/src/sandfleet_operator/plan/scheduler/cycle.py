@@ -32,7 +32,7 @@ from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 # Sandboxes that a cycle ends: there are cycles at each event and several times a second.
-ENDED_AT_ONCE = 100
+ENDED_AT_ONCE = 25
 
 
 class SchedulingCycle:

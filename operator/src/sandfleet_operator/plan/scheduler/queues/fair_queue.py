@@ -259,10 +259,7 @@ class FairQueue:
         return {name: many for name, many in found.items() if many}
 
     def positions(self, now: float) -> Iterator[tuple[Waiting, int]]:
-        """The claims with their positions, in any order. Each is found as it is taken: the queue may change meanwhile.
-
-        Those of a line are counted as they are when its first claim is taken. Claims that have left may still come.
-        """
+        """The claims with their positions, in any order, each found as it is taken. Some may have left by then."""
         for line in list(self._lines.values()):
             place = 1
             for one in line.in_order(now):
