@@ -36,6 +36,7 @@ RESOURCES = {
     "fleet.reviews": "_sync.reviews.Reviews",
     "pty": "_sync.pty.Pty",
     "states": "_sync.variables.States",
+    "tables": "_sync.tables.Tables",
     "skills": "_sync.skills.Skills",
     "journal": "_sync.journal.Journal",
 }

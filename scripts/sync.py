@@ -41,6 +41,7 @@ MODULES = {
     "services": ("sandfleet.resources.services", ("AsyncServices",)),
     "skills": ("sandfleet.resources.skills", ("AsyncSkills",)),
     "tools": ("sandfleet.tools.server", ("AsyncToolServer",)),
+    "tables": ("sandfleet.resources.tables", ("AsyncTables",)),
     "variables": ("sandfleet.resources.variables", ("AsyncStates",)),
 }
 HOME = {name: module for module, (_, names) in MODULES.items() for name in names}

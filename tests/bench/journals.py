@@ -6,8 +6,9 @@ import json
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 from figures import Figure, progress, quantile, repeat
 from sandfleet import AsyncSandbox
@@ -22,7 +23,7 @@ from sandfleet_executor.effects.executions.store.files import Folder
 from sandfleet_executor.effects.journal.journal import Journal
 from sandfleet_executor.effects.journal.recording import Recorder
 
-RECORDS, CELLS, RUNS = 20_000, 100, 5
+RECORDS, CELLS, RUNS, WRITERS = 20_000, 100, 5, 8
 CHUNK = 1 << 18
 
 
@@ -32,6 +33,7 @@ def figures() -> Iterator[Figure]:
         yield from checked(Path(folder) / "long.journal")
         yield from asyncio.run(replayed(Path(folder) / "session.journal"))
         yield from asyncio.run(cost(Path(folder) / "cost"))
+        yield asyncio.run(exported(Path(folder) / "many.journal"))
 
 
 def checked(path: Path) -> Iterator[Figure]:
@@ -118,6 +120,39 @@ async def cost(folder: Path) -> list[Figure]:
 
 def spread(found: list[float]) -> str:
     return f"beside a whole cell, in turns; ≤ 0.03; p25 {quantile(found, 0.25):.0f}, p75 {quantile(found, 0.75):.0f}"
+
+
+async def exported(path: Path) -> Figure:
+    """The most memory that an export takes beside what the process had before it."""
+    progress("exports of 1,000 and of 10,000 records")
+    grown = []
+    async with await AsyncSandbox.create() as sandbox:
+
+        async def writes(part: int, count: int) -> None:
+            for number in range(count):
+                await sandbox.files.write(f"{part}.txt", f"{number}" + "x" * 600)
+
+        for count in (1_000, 9_000):
+            await asyncio.gather(*(writes(part, count // WRITERS) for part in range(WRITERS)))
+            # The first one brings what each export needs.
+            grown.append([await peak(sandbox.journal.export(path)) for _ in range(RUNS)][1:])
+    note = f"beside 1,000 records: flat; {min(grown[1]):.1f} to {max(grown[1]):.1f}"
+    return Figure(
+        "memory of an export of 10,000 records, p50", quantile(grown[1], 0.5), "MiB", quantile(grown[0], 0.5), note
+    )
+
+
+async def peak(work: Coroutine[Any, Any, object]) -> float:
+    """By how many MiB the resident memory rises while something is done."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmRSS")
+    await work
+    return max(0.0, memory("VmHWM") - before)
+
+
+def memory(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return float(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
 def chunks(path: Path) -> Iterator[bytes]:

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
 import secrets
+import subprocess
+import sys
 import time
 
 import grpc
@@ -93,6 +96,35 @@ async def shown(bed, name, wanted):
         return ("AwaitingReview" in printed) is wanted
 
     await asyncio.to_thread(bed.cluster.api.wait, f"AwaitingReview: {wanted}", says, SHOWN_SECONDS)
+
+
+async def said(bed, folder, account, *words):
+    """Code and output of `sandfleet reviews` with the token of an account."""
+    named = {
+        "SANDFLEET_FLEET": f"127.0.0.1:{bed.port}",
+        "SANDFLEET_FLEET_CA": str(folder / "ca.crt"),
+        "SANDFLEET_TOKEN_FILE": str(folder / f"{account}.token"),
+    }
+    command = [sys.executable, "-m", "sandfleet", "reviews", *words, "-n", bed.namespaces[0], "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, **named}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    output, _ = await process.communicate()
+    return process.returncode, json.loads(output)
+
+
+@pytest.mark.timeout(240)
+async def test_a_reviewer_answers_at_the_command_line(bed, agent, reviewer, tmp_path):
+    async with await AsyncSandbox.create(pool="reviewed", fleet=agent, max_wait=120) as made:
+        running = asyncio.create_task(made.run_code("6 * 7 ** (len('x'))\nimport json"))
+        await waiting(reviewer, made.sandbox_id)
+        code, (review,) = await said(bed, tmp_path, "reviewer", "ls")
+        assert (code, review["sandbox_id"]) == (0, made.sandbox_id)
+        named = f"{review['review_id']}@{review['state']}"
+        code, refusal = await said(bed, tmp_path, "agent", "approve", named)
+        assert code == 3, refusal
+        assert await said(bed, tmp_path, "reviewer", "approve", named) == (0, {"missing": 0})
+        assert (await running).outcome == "ok"
 
 
 @pytest.mark.timeout(240)

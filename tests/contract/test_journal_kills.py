@@ -76,21 +76,23 @@ async def test_after_kill_9_of_the_client_its_export_verifies_up_to_what_it_ackn
 
 
 async def test_a_large_journal_is_exported_with_flat_memory(fleet, tmp_path):
-    """The control is an export of one record, after which the process has all that an export needs."""
+    """The control is an export of the first part, after which the process has all that an export needs."""
     async with AsyncSandbox.create(fleet=fleet) as sandbox:
-        await sandbox.journal.export(tmp_path / "small.journal")
-        await asyncio.gather(*(many_files(sandbox, part) for part in range(8)))
+        await asyncio.gather(*(many_files(sandbox, part, 20) for part in range(8)))
+        small = await sandbox.journal.export(tmp_path / "small.journal")
+        await asyncio.gather(*(many_files(sandbox, part, 180) for part in range(8)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         exported = await sandbox.journal.export(tmp_path / "large.journal")
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert exported.verification.count > 1600
-    assert exported.size > 32 << 20
-    assert grown < exported.size / 3
+    assert exported.size > max(32 << 20, 9 * small.size)
+    # What is on its way is bounded, however long the journal is; make bench has the figure.
+    assert grown < 8 << 20
     heads = headfile.load(exported.heads_path.read_bytes())
     with (tmp_path / "large.journal").open("rb") as file:
         assert verify(iter(lambda: file.read(1 << 18), b""), heads).signed == exported.verification.count
 
 
-async def many_files(sandbox, part):
-    for number in range(200):
+async def many_files(sandbox, part, count):
+    for number in range(count):
         await sandbox.files.write(f"{part}.txt", f"{number}" + "x" * 20_000)

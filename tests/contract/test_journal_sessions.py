@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sandfleet import AsyncFleet, AsyncSandbox, ServiceSpec
+from sandfleet import AsyncFleet, AsyncSandbox, Limits, ServiceSpec
 from sandfleet.codeact import CodeActAgent
 from sandfleet.codeact.policies.scripted import ScriptedPolicy
 from sandfleet.demo.session import AGENTS
 from sandfleet.journal.records import Head, Record
-from sandfleet.replay import load, replay, session_envs
+from sandfleet.replay import load, replay, session_envs, session_settings
 from support.fleet.process import a_fleet
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -118,6 +118,55 @@ async def test_variables_of_session_and_context_are_asked_for_and_are_no_part_of
     assert done.ok
     (service_step,) = [step for step in done.steps if step.word == "not replayed"]
     assert service_step.why.startswith("service web (applied)")
+
+
+async def test_random_numbers_are_the_same_where_the_session_asks_for_a_seed(fleet, tmp_path):
+    """The seed stands in the record, so a replay needs no word about it. test_journal_replay has the control."""
+
+    async def session(sandbox):
+        await sandbox.run_code("import random\nprint(random.random(), random.sample(range(1000), 5))")
+        await sandbox.run_code("import numpy\nprint(numpy.random.rand(3), numpy.random.randint(1000))")
+        await sandbox.run_code("echo $RANDOM $RANDOM", language="bash")
+        await sandbox.run_code("console.log(Math.random())", language="javascript")
+        await sandbox.commands.run(["python3", "-c", "import random; print(random.random())"])
+        await sandbox.fork_context("default", context_ids=["copy"])
+        await sandbox.run_code("print(random.random(), numpy.random.rand())", context="copy")
+
+    found = await recorded(fleet, tmp_path / "one.journal", session, envs={"SANDFLEET_SEED": "7"})
+    settings = session_settings(found, {})
+    assert settings["envs"] == {"SANDFLEET_SEED": "7"}
+    async with AsyncSandbox.create(fleet=fleet, **settings) as sandbox:
+        done = await replay(found, sandbox, go_on=True)
+    assert {step.word for step in done.steps} == {"same", "skipped"}, not_the_same(done)
+
+
+async def test_a_replay_opens_with_the_sessions_limits_and_mounts_or_says_what_is_missing(fleet, tmp_path):
+    async def session(sandbox):
+        await sandbox.files.write("src/a.txt", "mounted")
+        await sandbox.run_code(
+            "import resource\nopen('/app/a.txt').read(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]"
+        )
+
+    options = {"limits": Limits(open_files=128, max_timeout=99.5), "mounts": {"/app": "src"}}
+    found = await recorded(fleet, tmp_path / "one.journal", session, **options)
+    settings = session_settings(found, {})
+    assert settings["mounts"] == {"/app": "src"}
+    assert (settings["limits"].open_files, settings["limits"].max_timeout) == (128, 99.5)
+    async with AsyncSandbox.create(fleet=fleet, **settings) as sandbox:
+        done = await replay(found, sandbox, go_on=True)
+    assert done.ok, not_the_same(done)
+    assert done.steps[0].why == "the fresh session has a record of its own"
+    # A sandbox without them: what is missing is named, and so is what came of it.
+    lost = await again(fleet, found, go_on=True)
+    assert "limit open_files was 128, and is 4096" in lost.steps[0].why
+    assert "mount /app was src, and is not there" in lost.steps[0].why
+    assert lost.steps[-1].word == "different"
+
+
+@pytest.mark.parametrize("limits", [{"memory_bytes": "x", "processes": -1, "open_files": 1e99}, 3, None, [], {"a": 1}])
+def test_settings_of_a_hostile_record_are_values_of_their_kinds(limits):
+    opened = Record(Head(1, "a" * 64), "0" * 64, "opened", 0.0, {"limits": limits, "mounts": {"/app": 3, "/b": "c"}})
+    assert session_settings([opened], {}) == {"envs": {}, "mounts": {"/b": "c"}}
 
 
 async def test_a_network_that_is_missing_is_found_and_named(fleet, tmp_path):

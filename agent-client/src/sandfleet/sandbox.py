@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import AsyncForward, Forwards, OnError
     from sandfleet.resources.pty import AsyncPty
     from sandfleet.resources.services import AsyncServices
+    from sandfleet.resources.tables import AsyncTables
     from sandfleet.resources.variables import AsyncStates
     from sandfleet.tools.server import AsyncToolServer
     from sandfleet.values.environment import Environment
@@ -163,7 +164,15 @@ async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> Sand
 class _RunsCode:
     """The part of a sandbox that runs code: its contexts."""
 
+    _link: Link
     _interpreter: Interpreter
+
+    @cached_property
+    def tables(self) -> AsyncTables:
+        """Frames and tables in the variables of contexts."""
+        from sandfleet.resources.tables import AsyncTables
+
+        return AsyncTables(self._link)
 
     @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:

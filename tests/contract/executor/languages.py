@@ -2,10 +2,24 @@
 
 from dataclasses import dataclass
 
+import pytest
+
+
+class Cannot(str):
+    """Why a language has no such thing: tests that need it are skipped, and say so."""
+
+    __slots__ = ()
+
 
 @dataclass(frozen=True)
 class Language:
     """`{}` in a snippet is a word of letters, digits, dots and slashes."""
+
+    def __getattribute__(self, name):
+        value = object.__getattribute__(self, name)
+        if isinstance(value, Cannot):
+            pytest.skip(f"{object.__getattribute__(self, 'name')}: {value}")
+        return value
 
     name: str
     # Begins a comment that ends with its line.
@@ -166,4 +180,41 @@ JAVASCRIPT = Language(
     flood="line = 'x'.repeat(1023) + '\\n'; for (let i = 0; i < 64 << 10; i++) process.stdout.write(line); undefined",
     kill_parent="process.kill(process.ppid, 'SIGKILL'); console.log('alive')",
 )
-LANGUAGES = (PYTHON, BASH, JAVASCRIPT)
+_NO_SYSTEM = Cannot("SQL has no way to the system around it")
+SQL = Language(
+    name="sql",
+    comment="--",
+    say="COPY (SELECT '{}') TO '/dev/stdout' (HEADER false, QUOTE '');",
+    complain="COPY (SELECT '{}') TO '/dev/stderr' (HEADER false, QUOTE '');",
+    fail="SELECT error('no');",
+    failure=("Exception", "InvalidInputException", 0),
+    not_the_language="COPY (SELECT 'never') TO '/dev/stdout';\nSELEC (",
+    set_x="SET VARIABLE x = '{}';",
+    say_x="COPY (SELECT coalesce(getvariable('x'), 'nothing')) TO '/dev/stdout' (HEADER false, QUOTE '');",
+    unset="nothing\n",
+    change_folder=Cannot("its folder is the one in which the context began"),
+    say_folder=_NO_SYSTEM,
+    export=Cannot("it has no environment"),
+    say_variable=Cannot("it has no environment"),
+    say_own_pid=_NO_SYSTEM,
+    write="COPY (SELECT 'x') TO '{}' (FORMAT csv);",
+    wait=Cannot("it has no way to wait"),
+    spin="SELECT * FROM range(1000000000000) t(x) WHERE x < 0;",
+    deaf=Cannot("it has no way to ignore an interrupt"),
+    interrupted="Interrupted",
+    hoard="CREATE TABLE hoard AS SELECT repeat('x', 1000) || i || random() FROM range(100000000) t(i);",
+    hold="CREATE OR REPLACE TABLE held AS SELECT repeat('x', 1000) || i || random() AS x FROM range(40000) t(i);",
+    burn="SELECT count(*) FROM range(30000) a, range(30000) b WHERE a.range * b.range % 7 = 3;",
+    end=_NO_SYSTEM,
+    end_with_3=_NO_SYSTEM,
+    crash=_NO_SYSTEM,
+    stop_itself=_NO_SYSTEM,
+    start_daemon=_NO_SYSTEM,
+    fork_bomb=_NO_SYSTEM,
+    close_streams=_NO_SYSTEM,
+    read_input="COPY (SELECT chr(39) || coalesce(max(content), '') || chr(39) FROM read_text('/dev/stdin')) TO '/dev/stdout' (HEADER false, QUOTE '');",
+    say_bytes=Cannot("its text is always UTF-8"),
+    flood="COPY (SELECT repeat('x', 1023) FROM range(65536)) TO '/dev/stdout' (HEADER false);",
+    kill_parent=_NO_SYSTEM,
+)
+LANGUAGES = (PYTHON, BASH, JAVASCRIPT, SQL)

@@ -1,6 +1,5 @@
 """The journal of a session, by its executor: what is recorded, that it is a chain, and who sees it."""
 
-import asyncio
 import json
 
 import grpc
@@ -97,6 +96,26 @@ async def test_reading_goes_on_from_a_number_and_says_when_there_is_none(startin
         assert caught.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
+async def test_reading_in_pages_brings_each_line_once(starting):
+    async with starting() as executor, executor.channel() as channel:
+        for number in range(8):
+            await executor.sandbox.files.write("a.txt", f"{number}" + "x" * 30_000)
+        found, _ = await journal_of(executor)
+        stub = journal_pb2_grpc.JournalServiceStub(channel)
+        numbers, first, pages = [], 0, 0
+        while True:
+            request = journal_pb2.JournalServiceReadRequest(from_number=first, most_bytes=50_000)
+            parts = [part async for part in stub.Read(request, metadata=auth(executor))]
+            numbers += [records.read(line).head.number for part in parts for line in part.lines.splitlines()]
+            assert [part.next_number for part in parts[:-1]] == [0] * (len(parts) - 1)
+            pages += 1
+            if not (first := parts[-1].next_number):
+                break
+            assert first == numbers[-1] + 1
+        assert numbers == [record.head.number for record in found]
+        assert pages > 3
+
+
 async def test_the_next_executor_on_the_volume_begins_a_journal_that_names_the_old_head(starting):
     async with starting(keeps_workspace=True) as executor:
         await executor.sandbox.run_code("1")
@@ -119,47 +138,6 @@ async def test_the_next_executor_on_the_volume_begins_a_journal_that_names_the_o
             request = journal_pb2.JournalServiceReadRequest(pod_uid=earlier["pod"])
             data = b"".join([part.lines async for part in stub.Read(request, metadata=auth(later))])
         assert json.loads(data.splitlines()[-1])["n"] == said.number
-
-
-async def acknowledged(executor, name):
-    """The head that a cell's stream ended with; None where the executor was killed before."""
-    async with executor.channel() as channel:
-        stub = interpreter_pb2_grpc.InterpreterServiceStub(channel)
-        request = interpreter_pb2.ExecuteRequest(execution_id=name, code=f"print('{name}')")
-        call = stub.Execute(request, metadata=auth(executor))
-        try:
-            async for _ in call:
-                pass
-            return dict(await call.trailing_metadata()).get("sandfleet-journal-head")
-        except grpc.aio.AioRpcError:
-            return None
-
-
-async def run_cells(executor, name, told):
-    """Runs cells until the executor is gone; adds the heads that it has told."""
-    number = 0
-    while head := await acknowledged(executor, f"{name}-{number}"):
-        told.append(head)
-        number += 1
-
-
-async def test_after_kill_9_it_verifies_up_to_the_last_head_that_was_told(starting):
-    async with starting(keeps_workspace=True, restarts=True) as executor:
-        if "restarts at once" not in executor.host.traits:
-            pytest.skip("a pod's executor is started again by the kubelet, with growing pauses")
-        told = []
-        for life in range(12):
-            cells = asyncio.create_task(run_cells(executor, f"life-{life}", told))
-            # From before the first record to behind many.
-            await asyncio.sleep(0.1 * life)
-            executor.kill()
-            await cells
-            await executor.back()
-            found, _ = await journal_of(executor)
-            kept = {str(record.head) for record in found}
-            assert set(told) <= kept
-        assert told
-        assert any(record.body.get("restarted") for record in found)
 
 
 async def test_code_finds_neither_the_journals_folder_nor_its_lines(starting):

@@ -11,7 +11,7 @@ from contract.executor.killed_writer import INSIDE, MOMENTS, NEVER
 from contract.executor.local import LocalHost
 from contract.executor.test_journal import auth, journal_of
 from sandfleet.journal.heads import KeptHead
-from sandfleet.journal.records import parse_head
+from sandfleet.journal.records import parse_head, read
 from sandfleet.journal.verify import FaultKind, heads_of, verify
 from sandfleet_api.executor.v1 import interpreter_pb2, interpreter_pb2_grpc
 
@@ -40,10 +40,10 @@ async def started_again(executor):
     return (await executor.host.started(uid))["event"] == "ready"
 
 
-def written(executor):
-    """The bytes of the journal as they lie on the disk."""
+def written(executor, journal=1):
+    """The bytes of a journal as they lie on the disk."""
     folder = Path(executor.config["state_dir"]) / "journal"
-    return b"".join(file.read_bytes() for file in sorted(folder.glob("1-*")))
+    return b"".join(file.read_bytes() for file in sorted(folder.glob(f"{journal}-*")))
 
 
 async def run(executor, name):
@@ -97,3 +97,26 @@ async def test_it_verifies_up_to_the_last_head_that_was_told_wherever_it_is_kill
     assert [record.kind for record in records].count("repaired") >= RECORDS - 1
     assert len(told) >= RECORDS
     await executor.stop()
+
+
+async def test_the_pod_after_a_killed_one_names_the_last_whole_record_of_its_journal(killed):
+    """Each moment ends a pod with all its processes; the next one has another uid and the same volume."""
+    host, plan = killed
+    kept, uid, before = {}, "", None
+    for journal, moment in enumerate((*MOMENTS, None), start=1):
+        plan.write_text(f"4 {moment}" if moment else NEVER)
+        executor = await host.executor(**kept)
+        told = []
+        if moment:
+            await life(executor, f"pod-{journal}", [], told)
+            assert (await executor.exit()).signal == "SIGKILL"
+        else:
+            assert (await run(executor, "last"))[1]
+        await executor.stop()
+        data = written(executor, journal)
+        found = verify([data], heads_of(told))
+        assert [fault.kind for fault in found.faults] == [FaultKind.CUT] * (moment == INSIDE)
+        assert found.kept == (told[-1].head.number if told else 0)
+        earlier = read(data.splitlines()[0]).body["earlier"]
+        assert earlier == (before and {"pod": uid, "session": "session", "n": before.number, "hash": before.hash})
+        kept, uid, before = executor.kept, executor.config["sandbox_uid"], found.head

@@ -163,7 +163,7 @@ async def test_a_flood_is_cut_to_its_limit_with_the_exact_count_of_what_is_missi
 async def test_output_comes_while_the_cell_runs(sandbox, made, language):
     seen = asyncio.Event()
     cell = asyncio.create_task(
-        sandbox.run_code(f"{language.say.format('on')}\n{language.wait}", context=made, on_stdout=lambda _: seen.set())
+        sandbox.run_code(f"{language.say.format('on')}\n{language.spin}", context=made, on_stdout=lambda _: seen.set())
     )
     await asyncio.wait_for(seen.wait(), 60)
     assert await sandbox.interrupt(made)
@@ -321,12 +321,12 @@ async def test_code_that_kills_its_parent_ends_no_more_than_its_context(sandbox,
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"language": "ruby"}, "cannot create a context for 'ruby': languages are python, bash, javascript"),
-        ({"language": "c++"}, "cannot create a context for 'c++': languages are python, bash, javascript"),
-        ({"language": "Python"}, "cannot create a context for 'Python': languages are python, bash, javascript"),
+        ({"language": "ruby"}, "cannot create a context for 'ruby': languages are python, bash, javascript, sql"),
+        ({"language": "c++"}, "cannot create a context for 'c++': languages are python, bash, javascript, sql"),
+        ({"language": "Python"}, "cannot create a context for 'Python': languages are python, bash, javascript, sql"),
         (
             {"language": "ruby", "context": "default"},
-            "cannot run code in 'ruby': languages are python, bash, javascript",
+            "cannot run code in 'ruby': languages are python, bash, javascript, sql",
         ),
         ({"language": "bash", "context": "default"}, "cannot run bash in context default: its language is python"),
         ({"language": "python", "context": "default-bash"}, "its language is bash"),

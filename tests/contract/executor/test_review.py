@@ -291,3 +291,27 @@ async def test_an_autonomous_sandbox_asks_no_reviewer(starting):
     async with starting() as executor, reviewing(executor) as reviewer:
         assert (await executor.sandbox.run_code("1 + 1")).text == "2"
         assert await reviewer.pending() == []
+
+
+async def test_after_a_kill_of_the_executor_nothing_that_waited_has_run_and_old_approvals_open_nothing(starting):
+    async with starting(contract="reviewed", restarts=True) as executor:
+        async with (
+            reviewing(executor) as reviewer,
+            asked(executor.sandbox.run_code("open('/workspace/touched', 'w')", execution_id="waits")) as task,
+        ):
+            statement = reviewer.statement(await reviewer.next())
+            executor.kill()
+            await executor.back()
+            ended = await task
+            assert (ended.outcome, ended.blame, ended.reason) == ("lost", "platform", "ExecutorRestarted")
+        async with (
+            reviewing(executor) as reviewer,
+            asked(executor.client().run_code("open('/workspace/touched', 'w')")) as task,
+        ):
+            review = await reviewer.next()
+            assert await refused(reviewer.send(statement)) == ("NOT_FOUND", "ReviewNotFound")
+            assert not await executor.client().files.exists("touched")
+            # Control: an approval of what waits now lets it run.
+            await reviewer.approve(review)
+            assert (await task).outcome == "ok"
+        assert await executor.client().files.exists("touched")

@@ -10,11 +10,11 @@ from sandfleet.resources.files.files import DEFAULT_DOWNLOAD_LIMIT, DEFAULT_READ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Literal
+    from typing import Any, Literal
 
     from sandfleet._sync.watch import FileWatch
     from sandfleet.resources.files.blocks import Data
-    from sandfleet.resources.files.files import AsyncFiles, Format, PathLike
+    from sandfleet.resources.files.files import AsyncFiles, Format, Library, PathLike
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress, Transfer
     from sandfleet.values.options import FileText
 
@@ -83,6 +83,24 @@ class Files:
         """
         relay = Relay()
         return run(self._async.write(path, data, mode=mode, on_progress=relay.wrap(on_progress)), relay)
+
+    def read_table(self, path: PathLike, *, library: Library = "pandas", limit: int = DEFAULT_READ_LIMIT) -> Any:
+        """Read a file of Arrow (.arrow, uncompressed) or CSV (.csv) as a table.
+
+        library  "pandas", "polars" or "pyarrow"; one that is not installed here gives a table of pyarrow.
+        limit    largest size of the file, in bytes.
+
+        Parquet is read in the sandbox: `sandbox.tables.get` brings what its code has made of it. Raises as `read`, and
+        InvalidArgument for another kind of file, FileError (reason NotATable) for one that holds no table.
+        """
+        return run(self._async.read_table(path, library=library, limit=limit))
+
+    def write_table(self, path: PathLike, table: Any) -> FileInfo:
+        """Write a frame of pandas or polars, or a table of Arrow, as a file: .arrow, .csv or .parquet.
+
+        Raises as `write`, and InvalidArgument for what is no table, or another kind of file.
+        """
+        return run(self._async.write_table(path, table))
 
     def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
         """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""

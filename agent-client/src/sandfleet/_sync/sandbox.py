@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.pty import Pty
     from sandfleet._sync.services import Services
     from sandfleet._sync.skills import Skills
+    from sandfleet._sync.tables import Tables
     from sandfleet._sync.tools import ToolServer
     from sandfleet._sync.variables import States
     from sandfleet.resources.ports import OnError
@@ -350,6 +351,13 @@ class Sandbox:
     def health(self) -> Health:
         """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
         return run(self._async.health())
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Frames and tables in the variables of contexts."""
+        from sandfleet._sync.tables import Tables
+
+        return Tables(self._async.tables)
 
     def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.

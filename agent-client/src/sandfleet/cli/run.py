@@ -15,7 +15,14 @@ from sandfleet.values import _show
 from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
 
 _SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
-_SUFFIXES = {".sh": "bash", ".bash": "bash", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript"}
+_SUFFIXES = {
+    ".sh": "bash",
+    ".bash": "bash",
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".cjs": "javascript",
+    ".sql": "sql",
+}
 # By the program of the #! line.
 _PROGRAMS = {"bash": "bash", "sh": "bash", "node": "javascript"}
 _PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
@@ -28,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--code", metavar="CODE", help="run this code instead of a file")
     parser.add_argument(
         "--language",
-        choices=["python", "bash", "javascript"],
+        choices=["python", "bash", "javascript", "sql"],
         help="language (default: by the file's suffix or #! line, else python)",
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
@@ -122,6 +129,13 @@ def _run_javascript(sandbox: Sandbox, code: str, options: argparse.Namespace) ->
     return _run_cell(sandbox, code, options, "javascript")
 
 
+def _run_sql(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+    if options.arguments:
+        quoted = ", ".join("'" + each.replace("'", "''") + "'" for each in options.arguments)
+        sandbox.run_code(f"SET VARIABLE arguments = [{quoted}]", language="sql").raise_for_error()
+    return _run_cell(sandbox, code, options, "sql")
+
+
 def _run_cell(sandbox: Sandbox, code: str, options: argparse.Namespace, language: str) -> Execution:
     shown = not options.json
     context = "default" if language == "python" else f"default-{language}"
@@ -138,7 +152,7 @@ def _run_cell(sandbox: Sandbox, code: str, options: argparse.Namespace, language
         )
 
 
-_CELLS = {"python": _run_python, "javascript": _run_javascript}
+_CELLS = {"python": _run_python, "javascript": _run_javascript, "sql": _run_sql}
 
 
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:

@@ -193,6 +193,7 @@ _PAGES: dict[str, Callable[[Mapping[str, Any], Paint], tuple[str, list[str]]]] =
             "context",
             "file",
             "state",
+            "table",
             "service",
             "look",
             "packages",

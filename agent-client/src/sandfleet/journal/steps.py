@@ -57,7 +57,7 @@ _QUIET = {
     "suspended": "a session sleeps and wakes with its variables",
     "resumed": "a session sleeps and wakes with its variables",
 }
-_CALLS = {"context", "file", "state"}
+_CALLS = {"context", "file", "state", "table"}
 
 
 def _service(body: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sandfleet.errors import InvalidArgument
 from sandfleet.journal.notebook import items, mapping
 from sandfleet.resources.files.transfer import unpack
+from sandfleet.resources.tables import put
 
 if TYPE_CHECKING:
     from sandfleet.sandbox import AsyncSandbox
@@ -136,6 +137,12 @@ async def _restore(sandbox: AsyncSandbox, body: Body) -> None:
     await sandbox.states.restore(_text(body, "name"), context=_text(body, "context") or "default")
 
 
+async def _put(sandbox: AsyncSandbox, body: Body) -> None:
+    context, kind = _text(body, "context") or "default", _text(body, "kind")
+    # As the executor has taken it: it is not read here.
+    await put(sandbox._link, _text(body, "name"), _content(body), context_id=context, kind=kind)  # noqa: SLF001  as above
+
+
 async def _forget(sandbox: AsyncSandbox, body: Body) -> None:
     await sandbox.states.delete(_text(body, "name"))
 
@@ -153,4 +160,5 @@ _ACTIONS: dict[tuple[str, str], Callable[[AsyncSandbox, Body], Awaitable[None]]]
     ("state", "saved"): _save,
     ("state", "restored"): _restore,
     ("state", "deleted"): _forget,
+    ("table", "put"): _put,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +10,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from sandfleet.errors import SandboxEnded, SandfleetError
-from sandfleet.journal.notebook import mapping, text_of
+from sandfleet.journal.notebook import mapping
 from sandfleet.journal.sameness import Difference, Sameness, Verdict, compare
 from sandfleet.journal.steps import Need, Step, digests, step_of
 from sandfleet.replay import actions
 from sandfleet.replay.answers import RecordedTools
 from sandfleet.replay.files import load
+from sandfleet.replay.settings import changes, fitting, lacking
 from sandfleet.tools.declared import tools_of
 
 if TYPE_CHECKING:
@@ -135,11 +135,10 @@ class Replayer:
             now = record.body
             break
         was = step.record.body
-        lacking = _lacking(digests(was.get("envs")), digests(now.get("envs")))
-        if lacking:
-            why = f"{_DIGESTS}: create the sandbox with {', '.join(lacking[:5])} as they were"
+        if names := lacking(digests(was.get("envs")), digests(now.get("envs"))):
+            why = f"{_DIGESTS}: create the sandbox with {', '.join(names[:5])} as they were"
             return Replayed(step, _MISSING, why)
-        return Replayed(step, _SKIPPED, _changes(was, now) or step.why)
+        return Replayed(step, _SKIPPED, changes(was, now) or step.why)
 
     async def _packages(self, step: Step) -> Replayed:
         """Compare what is installed now with what was."""
@@ -154,36 +153,6 @@ class Replayer:
         return Replayed(step, verdict.value, sameness=Sameness(verdict, (), tuple(changed)))
 
 
-def fitting(given: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the variables whose values have the recorded digests, and the names of those that are missing."""
-    envs = {name: value for name, value in given.items() if wanted.get(name) in ("", _digest(value))}
-    return envs, sorted(wanted.keys() - envs.keys())
-
-
-def session_envs(records: Sequence[Record], given: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the given variables with which the recorded sandbox was created."""
-    opened = next((record.body for record in records if record.kind == "opened"), {})
-    return fitting(given, digests(opened.get("envs")))[0]
-
-
-def _lacking(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return the names of wanted variables that the fresh session has not, or with another value."""
-    return sorted(name for name, digest in wanted.items() if name not in found or digest not in ("", found[name]))
-
-
-# What a template decides, and what changes how code runs.
-_SETTINGS = ("isolation", "network", "contract")
-
-
-def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Name the settings of the session that are others now; "" where all are as they were."""
-    pairs = [(name, was.get(name), now.get(name)) for name in _SETTINGS if name in was]
-    fixed = mapping(now.get("environment"))
-    pairs += [(name, value, fixed.get(name)) for name, value in mapping(was.get("environment")).items()]
-    said = [f"{text_of(name)} was {text_of(old)}, and is {text_of(new)}" for name, old, new in pairs if old != new]
-    return "; ".join(said[:10])
-
-
 def _list(body: Mapping[str, Any]) -> list[Any]:
     found = body.get("installed")
     return found if isinstance(found, list) else []
@@ -191,10 +160,6 @@ def _list(body: Mapping[str, Any]) -> list[Any]:
 
 def _versions(environment: Environment) -> dict[str, str]:
     return {one.name.lower(): one.version for one in environment.packages}
-
-
-def _digest(value: str) -> str:
-    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _with_calls(found: Sameness, tools: RecordedTools) -> Sameness:
@@ -222,7 +187,7 @@ async def replay(
     upto     the number of the last record to do again; 0 means all. The sandbox then stands where the session stood.
     go_on    whether to go on after a step that differs or cannot be done again.
     envs     environment variables that executions and contexts had: of their values the record has only digests, which
-             have to fit. Those of the session itself are given to the sandbox: see `session_envs`.
+             have to fit. The sandbox is created with those of the session itself: see `session_settings`.
     tools    functions of this process for tools whose answers are secret; the others answer from the record.
     on_step  called with each step, and awaited if it returns an awaitable.
 

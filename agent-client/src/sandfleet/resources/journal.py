@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # An executor keeps 64 MiB and a file that is being filled.
 _MAX_BYTES = 128 << 20
+# Of one call. gRPC takes in what an executor sends faster than its lines are checked, so this bounds the memory.
+_PAGE_BYTES = 1 << 20
 
 _Call = api.aio.UnaryStreamCall[api.journal.JournalServiceReadRequest, api.journal.JournalServiceReadResponse]
 
@@ -156,10 +158,32 @@ class AsyncJournal:
         )
 
     async def _read(self, first: int, pod_uid: str, most: int = 0) -> AsyncIterator[bytes]:
-        """Yield the lines in pieces. `most`: the number of the last record that is wanted; 0 wants all."""
+        """Yield the lines in pieces. `most`: the last record that is wanted; 0 wants all that there are now."""
         if most and first > most:
             return
-        request = api.journal.JournalServiceReadRequest(from_number=first, pod_uid=pod_uid)
+        size = 0
+        while True:
+            following = 0
+            async with contextlib.aclosing(self._page(first, pod_uid)) as messages:
+                async for message in messages:
+                    size += len(message.lines)
+                    if size > _MAX_BYTES:
+                        why = f"it is larger than {_MAX_BYTES} bytes"
+                        raise ProtocolError(f"cannot read the journal: {why}", reason="TooLong")
+                    yield message.lines
+                    following = message.next_number
+            if not following:
+                return
+            if following <= first:
+                raise ProtocolError(f"cannot read the journal: record {following} is said to follow record {first}")
+            most = most or (await self.head(pod_uid=pod_uid)).head.number
+            if following > most:
+                return
+            first = following
+
+    async def _page(self, first: int, pod_uid: str) -> AsyncGenerator[api.journal.JournalServiceReadResponse, None]:
+        """Yield the messages of one call."""
+        request = api.journal.JournalServiceReadRequest(from_number=first, pod_uid=pod_uid, most_bytes=_PAGE_BYTES)
         patience = self._link.rpc_timeout
 
         async def attempt(connection: Connection) -> tuple[_Call, api.journal.JournalServiceReadResponse | None]:
@@ -167,15 +191,9 @@ class AsyncJournal:
             return call, await receive_within(patience, call)
 
         call, message = await self._link.run(attempt, resend=True)
-        size = 0
         try:
             while message is not None:
-                size += len(message.lines)
-                if size > _MAX_BYTES:
-                    raise ProtocolError(
-                        f"cannot read the journal: it is larger than {_MAX_BYTES} bytes", reason="TooLong"
-                    )
-                yield message.lines
+                yield message
                 message = await receive_within(patience, call)
         except api.aio.AioRpcError as error:
             raise to_error(error, "read the journal") from error

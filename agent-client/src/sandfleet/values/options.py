@@ -179,7 +179,7 @@ class ListenOptions(TypedDict, total=False):
 class CodeOptions(ListenOptions, total=False):
     """Options of `run_code`.
 
-    language      "python", "bash" or "javascript": each has a default context, which is created at its first use
+    language      "python", "bash", "javascript" or "sql": each has a default context, which is created at its first use
                   (None: Python's). With a `context`, its language has to be this one.
     context       the context to run in: its variables last from one cell to the next. None means the default context.
     timeout       deadline in seconds from the start of the run; None means the sandbox's default. 0 means none,
@@ -211,7 +211,7 @@ class CodeOptions(ListenOptions, total=False):
 class ContextOptions(TypedDict, total=False):
     """Options of `create_context`.
 
-    language  "python" (default), "bash" or "javascript".
+    language  "python" (default), "bash", "javascript" or "sql".
     cwd       working directory, relative to /workspace.
     envs      environment variables of the context.
     autosave  save its variables after each cell; None means as the sandbox does.

@@ -19,6 +19,7 @@ import grpc.aio
 from sandfleet_api.executor.v1 import common_pb2
 
 from sandfleet_executor.core.contexts.frames import BadFrame
+from sandfleet_executor.core.contexts.tables import NoTableError
 from sandfleet_executor.core.errors import (
     BadRequest,
     BusyError,
@@ -269,6 +270,15 @@ REFUSALS = {
     "CopyBroken": (Code.UNAVAILABLE, True),
 }
 
+# Why a table is not moved.
+TABLES = {
+    "NoTable": Code.NOT_FOUND,
+    "NotATable": Code.FAILED_PRECONDITION,
+    "LibraryMissing": Code.FAILED_PRECONDITION,
+    "TooLarge": Code.RESOURCE_EXHAUSTED,
+    "NotArrow": Code.INVALID_ARGUMENT,
+}
+
 ANSWERS = {
     AnswerReason.INVALID: Code.PERMISSION_DENIED,
     AnswerReason.NOT_FOUND: Code.NOT_FOUND,
@@ -285,6 +295,8 @@ def typed_failures(subject: str = "") -> Iterator[None]:
     except tuple(kind for kind, *_ in FAILURES) as error:
         status, reason, retryable = next(row[1:] for row in FAILURES if isinstance(error, row[0]))
         raise ApiError(status, reason, str(error), retryable=retryable, subject=subject.encode()) from error
+    except NoTableError as error:
+        raise ApiError(TABLES[error.reason], error.reason, str(error), subject=subject.encode()) from error
     except AnswerError as error:
         raise ApiError(ANSWERS[error.reason], error.reason.value, str(error)) from error
     except InUseError as error:

@@ -23,6 +23,7 @@ from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts, subjects
 from sandfleet_executor.servicers.errors import typed_failures
+from sandfleet_executor.servicers.tables import TableMethods
 from sandfleet_executor.worker.base.frames import Frame
 from sandfleet_executor.worker.languages import LANGUAGES
 
@@ -32,7 +33,7 @@ INTERRUPT_GRACE = 2.0
 MAX_LOOKS = 8
 
 
-class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
+class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceServicer):
     def __init__(self, session: Session) -> None:
         self._session = session
         # Completions and inspections under way.

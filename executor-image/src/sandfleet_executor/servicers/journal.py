@@ -9,6 +9,7 @@ from sandfleet_api.executor.v1 import journal_pb2 as pb
 from sandfleet_api.executor.v1 import journal_pb2_grpc
 
 from sandfleet_executor.core.errors import BusyError
+from sandfleet_executor.core.journal import records
 from sandfleet_executor.effects.journal.journal import Journal
 from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
@@ -48,10 +49,33 @@ class JournalService(journal_pb2_grpc.JournalServiceServicer):
             parts = self._journal.read(request.from_number, request.pod_uid)
         self._readers += 1
         try:
-            while lines := await asyncio.to_thread(_next, parts):
-                yield pb.JournalServiceReadResponse(lines=lines)
+            async for lines, following in _pages(parts, request.most_bytes):
+                yield pb.JournalServiceReadResponse(lines=lines, next_number=following)
         finally:
             self._readers -= 1
+
+
+async def _pages(parts: Iterator[bytes], most: int) -> AsyncIterator[tuple[bytes, int]]:
+    """Lines, and where to go on where `most` bytes end them; 0 for no end."""
+    rest, lines = most, await asyncio.to_thread(_next, parts)
+    while lines:
+        later = await asyncio.to_thread(_next, parts)
+        rest -= len(lines)
+        if most and rest <= 0 and later:
+            yield lines, _number(later)
+            return
+        yield lines, 0
+        lines = later
+
+
+def _number(lines: bytes) -> int:
+    """Of the first of some lines."""
+    try:
+        return records.read(lines[: lines.index(b"\n")]).head.number
+    except ValueError as error:
+        raise ApiError(
+            grpc.StatusCode.DATA_LOSS, "JournalDamaged", "cannot read the journal: a line is none"
+        ) from error
 
 
 def _next(parts: Iterator[bytes]) -> bytes:

@@ -12,6 +12,7 @@ import importlib
 import os
 import socket
 import sys
+from importlib.util import find_spec
 from typing import Any, NamedTuple, NoReturn
 
 PYTHON = "python"
@@ -25,12 +26,16 @@ class Language(NamedTuple):
     module: str
     # The program that it needs; empty if it needs none.
     program: str = ""
+    # Libraries of Python that it needs.
+    libraries: tuple[str, ...] = ()
     # Whether its address space is limited, beside the memory guard: some languages reserve far more than they use.
     bounded: bool = False
     # Whether its contexts can be copied and their variables saved.
     kept: bool = False
     # Whether its contexts complete and inspect code.
     looks: bool = False
+    # Whether tables go into its contexts and out of them.
+    tables: bool = False
     # Whether its module has `preimport()`, which the spawner calls once before it forks contexts.
     preimported: bool = False
     # Prints its version.
@@ -43,6 +48,7 @@ LANGUAGES = {
         bounded=True,
         kept=True,
         looks=True,
+        tables=True,
         preimported=True,
         version=(sys.executable, "-IBSc", "import platform; print(platform.python_version())"),
     ),
@@ -50,6 +56,12 @@ LANGUAGES = {
         "bash.context", program="/bin/bash", version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"')
     ),
     "javascript": Language("javascript.context", program=NODE, version=(NODE, "-p", "process.versions.node")),
+    "sql": Language(
+        "sql.context",
+        libraries=("duckdb", "pyarrow"),
+        tables=True,
+        version=(sys.executable, "-IBc", "from importlib.metadata import version; print(version('duckdb'))"),
+    ),
 }
 
 
@@ -60,6 +72,8 @@ def missing(name: str) -> str:
         return f"languages are {', '.join(LANGUAGES)}"
     if language.program and not os.access(language.program, os.X_OK):
         return f"the sandbox has no {language.program}"
+    if absent := [each for each in language.libraries if find_spec(each) is None]:
+        return f"the sandbox's Python has no {' and no '.join(absent)}"
     return ""
 
 

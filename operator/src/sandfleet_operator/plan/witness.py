@@ -16,6 +16,8 @@ MAX_NUMBER = (1 << 63) - 1
 
 # Seconds before the end of a lease in which the last head is signed.
 LAST_SECONDS = 5.0
+# So many seconds before it could end idle, a session is read: one look later there is time left for the answer.
+IDLE_SECONDS = 5.0
 
 _MARKS = ("signature", "public_key", "key_signature")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -80,6 +82,14 @@ def remembrance(signed: Signed) -> str:
 def ends_soon(lease_expires: float | None, now: float) -> bool:
     """Whether the lease is about to end, and its executor still there to say its last head."""
     return lease_expires is not None and 0.0 < lease_expires - now <= LAST_SECONDS
+
+
+def idle_pause(timeout: float) -> float:
+    """Seconds between two readings of a session that ends so many seconds after its last use.
+
+    One of them lies between the last use and the end, if the timeout is at least ten seconds.
+    """
+    return max(timeout - IDLE_SECONDS, timeout / 2)
 
 
 def contradicts(head: Head, signed: Signed | None, pod_uid: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import ipc
 from sandfleet import tool
-from sandfleet.tools import tables
+from sandfleet._wire.convert import arrow as tables
 from sandfleet.tools.values import READS_TABLES, Wire, decode, encode
 from sandfleet_executor.worker.tools import values as code
 

@@ -15,7 +15,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import KeyRing, Signer, TokenKey
-from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, records_between, unwitnessed
+from sandfleet_operator.fleet.journals.witness import LOOK_SECONDS, Witness, WitnessError, records_between, unwitnessed
 from sandfleet_operator.plan.witness import MAX_KEPT, Head, remembered, remembrance
 
 SANDBOX = Sandbox(
@@ -184,6 +184,25 @@ async def test_a_session_without_an_end_is_not_asked(witness, executor, unfit):
     witness.look([replace(SANDBOX, **{"lease_expires": 100.0, **unfit})], 99.0)
     await settled()
     assert executor.asked == 0
+
+
+async def test_a_session_that_may_end_idle_is_read_between_its_last_use_and_its_end(witness, executor):
+    """Whenever the last use is: one reading lies behind it and before the end. The looks come every two seconds."""
+    for timeout, last_use in ((10.0, 31.0), (10.0, 36.9), (60.0, 100.0), (60.0, 153.0), (600.0, 1100.0)):
+        session = replace(
+            SANDBOX, sandbox_id=f"team/{timeout}-{last_use}", claim=replace(SANDBOX.claim, idle_timeout=timeout)
+        )
+        asked, now = [], 0.0
+        while now < last_use + timeout:
+            executor.says, before = head(1 + int(now > last_use)), executor.asked
+            witness.look([session, replace(SANDBOX, sandbox_id="team/endless")], now)
+            await settled()
+            asked += [now] * (executor.asked - before)
+            now += LOOK_SECONDS
+        assert any(last_use < at < last_use + timeout - 1 for at in asked)
+        assert witness.heads(session)[-1].head == head(2)
+        # It is asked once in each timeout, and not at each look.
+        assert len(asked) <= now / (timeout / 2) + 1
 
 
 async def test_a_renewal_signs_once_enough_records_have_passed(witness, executor):

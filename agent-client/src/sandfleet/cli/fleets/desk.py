@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet.cli import FAILED, OK, refuse, table
-from sandfleet.cli.fleets.waiting import everything, find, fleet_at, text_of
+from sandfleet.cli.fleets.waiting import Place, everything, find, text_of
 from sandfleet.errors import NotFoundError, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -33,34 +33,35 @@ _MORE = "[space] more  [d]eny  [n]ext  [q]uit"
 class Desk:
     """One reviewer at a terminal, which is standard input and output."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str | None = None) -> None:
+        self._namespace = namespace
         self._seen: set[str] = set()
 
     def run(self, name: str) -> int:
         """Show the review of this id, or the oldest, and then those that the keys ask for."""
-        found = find(name)
+        found = find(name, self._namespace)
         if found is None:
             refuse(f"cannot find review {name!r}: none of this id waits" if name else "no request waits", as_json=False)
             return FAILED if name else OK
         while found is not None:
-            address, review = found
+            place, review = found
             self._seen.add(review.review_id)
             key = self._key_after(review)
             if key == _QUIT:
                 return OK
             # Shown again where nothing was answered.
-            found = (address, review)
-            if key == _NEXT or self._answered(address, review, key):
+            found = (place, review)
+            if key == _NEXT or self._answered(place, review, key):
                 found = self._next()
-            elif (again := find(review.review_id)) is not None:
+            elif (again := find(review.review_id, self._namespace)) is not None:
                 found = again
         print("no other request waits")
         return OK
 
-    def _next(self) -> tuple[str, Review] | None:
+    def _next(self) -> tuple[Place, Review] | None:
         """The oldest that was not shown."""
-        for _, one in everything():
-            if one.review_id not in self._seen and (found := find(one.review_id)) is not None:
+        for _, one in everything(self._namespace):
+            if one.review_id not in self._seen and (found := find(one.review_id, self._namespace)) is not None:
                 return found
         return None
 
@@ -76,13 +77,13 @@ class Desk:
                 return key
         return _QUIT
 
-    def _answered(self, address: str, review: Review, key: str) -> bool:
+    def _answered(self, place: Place, review: Review, key: str) -> bool:
         """Whether it waits no more, or is the next reviewer's."""
         answer = self._answer(review, key)
         if answer is None:
             return False
         try:
-            with fleet_at(address) as fleet:
+            with place.connect() as fleet:
                 missing = fleet.reviews.answer(review, answer)
         except PreconditionFailed as error:
             print(f"{error.message}; look again")

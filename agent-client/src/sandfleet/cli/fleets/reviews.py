@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet.cli import FAILED, OK, USAGE, refuse, table, what
-from sandfleet.cli.fleets.waiting import everything, find, fleet_at, text_of
+from sandfleet.cli.fleets.waiting import everything, find, text_of
 from sandfleet.values import _show
 
 if TYPE_CHECKING:
@@ -43,27 +43,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("review", metavar="REVIEW", help="as `ls` and `show` print it: ID@STATE")
     for action in (listing, showing, approving, denying):
         action.add_argument("--json", action="store_true", help="print JSON")
+        where = action.add_mutually_exclusive_group()
+        where.add_argument("-n", "--namespace", metavar="NS", help="namespace of a cluster's sandboxes")
+        where.add_argument(
+            "-A", "--all-namespaces", action="store_const", const="", dest="namespace", help="of all namespaces"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
     if options.action == "ls":
-        return _list(as_json=options.json)
+        return _list(options.namespace, as_json=options.json)
     if options.action == "show" and not options.json and sys.stdin.isatty() and sys.stdout.isatty():
         from sandfleet.cli.fleets.desk import Desk
 
-        return Desk().run(options.review.partition("@")[0])
+        return Desk(options.namespace).run(options.review.partition("@")[0])
     name, _, state = options.review.partition("@")
     if options.action != "show" and not state.isdecimal():
         why = "it is named as ID@STATE, as `reviews show` prints it, so that an answer is to what was shown"
         refuse(f"cannot answer {options.review!r}: {why}", as_json=options.json)
         return USAGE
-    found = find(name)
+    found = find(name, options.namespace)
     if found is None:
         named = f"cannot find review {name!r}: none of this id waits"
         refuse(named if name else "cannot find a review: none waits", as_json=options.json)
         return FAILED
-    address, review = found
+    place, review = found
     if options.action == "show":
         return _print(review, as_json=options.json)
     if review.state != int(state):
@@ -75,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         refuse(f"cannot read the edit {str(options.edit)!r}: {what(error)}", error, as_json=options.json)
         return FAILED
-    with fleet_at(address) as fleet:
+    with place.connect() as fleet:
         missing = fleet.reviews.answer(review, answer)
     if options.json:
         print(json.dumps({"missing": missing}))
@@ -92,8 +97,8 @@ def _answer(review: Review, options: argparse.Namespace) -> Answer:
     return review.edit(sys.stdin.buffer.read() if options.edit == Path("-") else options.edit.read_bytes())
 
 
-def _list(*, as_json: bool) -> int:
-    waiting = [one for _, one in everything()]
+def _list(namespace: str | None, *, as_json: bool) -> int:
+    waiting = [one for _, one in everything(namespace)]
     if as_json:
         print(json.dumps(_show.to_json(waiting)))
         return OK

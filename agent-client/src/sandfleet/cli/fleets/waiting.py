@@ -5,11 +5,14 @@ from __future__ import annotations
 import builtins
 import io
 import keyword
+import os
 import tokenize
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sandfleet._fleets import discovery
+from sandfleet._fleets import cluster, discovery
 from sandfleet.cli import table
 from sandfleet.errors import UnavailableError
 
@@ -22,32 +25,49 @@ _CODE = {"cell", "tool"}
 _BLUE, _GREEN, _GREY, _RED, _END = "\033[34m", "\033[32m", "\033[90m", "\033[31m", "\033[0m"
 
 
-def fleet_at(address: str) -> Fleet:
-    """Connect to the fleet."""
-    from sandfleet._sync.fleet import Fleet
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A fleet, and of which of its namespaces; None: its own, "": all."""
 
-    return Fleet.connect(address)
+    address: str
+    namespace: str | None = None
+
+    def connect(self) -> Fleet:
+        """Connect to the fleet. Raises UnavailableError."""
+        from sandfleet._sync.fleet import Fleet
+
+        return Fleet.connect(self.address, namespace=self.namespace)
 
 
-def everything() -> list[tuple[str, Review]]:
-    """What waits in the fleets that can be found, with their addresses."""
-    found: list[tuple[str, Review]] = []
+def everything(namespace: str | None = None) -> list[tuple[Place, Review]]:
+    """What waits in the cluster that the environment or a namespace names, else in all fleets of this machine.
+
+    Raises SandfleetError: a fleet that is named does not answer.
+    """
+    named = os.environ.get("SANDFLEET_ADDRESS")
+    if not named and cluster.is_chosen(asked=namespace is not None):
+        return _of(Place(cluster.KUBERNETES, namespace))
+    if named:
+        return _of(Place(named, namespace))
+    found: list[tuple[Place, Review]] = []
     for address in discovery.addresses():
-        try:
-            with fleet_at(address) as fleet:
-                found += [(address, one) for one in fleet.reviews.list()]
-        except UnavailableError:
-            # The fleet of a process that has just ended.
-            continue
+        # One may be the fleet of a process that has just ended.
+        with suppress(UnavailableError):
+            found += _of(Place(address))
     return found
 
 
-def find(name: str) -> tuple[str, Review] | None:
-    """The review of this id in full, with its fleet's address; "": the oldest. None: it does not wait."""
-    for address, one in everything():
+def _of(place: Place) -> list[tuple[Place, Review]]:
+    with place.connect() as fleet:
+        return [(place, one) for one in fleet.reviews.list(namespace=place.namespace)]
+
+
+def find(name: str, namespace: str | None = None) -> tuple[Place, Review] | None:
+    """The review of this id in full, with its fleet; "": the oldest. None: it does not wait."""
+    for place, one in everything(namespace):
         if name in {"", one.review_id}:
-            with fleet_at(address) as fleet:
-                return address, fleet.reviews.get(one.sandbox_id, one.review_id)
+            with place.connect() as fleet:
+                return place, fleet.reviews.get(one.sandbox_id, one.review_id)
     return None
 
 

@@ -7,17 +7,23 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sandfleet.cli import FAILED, OK, sentence
 from sandfleet.cli.journals import files, shown
+from sandfleet.errors import InvalidArgument, PreconditionFailed
 from sandfleet.journal import records
-from sandfleet.journal.notebook import page
+from sandfleet.journal.notebook import page, visible
 from sandfleet.journal.side_by_side import side_by_side
 from sandfleet.journal.verify import Verifier
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandfleet.journal.records import Record
     from sandfleet.replay.runner import Replayed
+    from sandfleet.sandbox import AsyncSandbox
+    from sandfleet.values.options import CreateOptions
 
 _SAID = {
     "export": "copy the journal of a sandbox to a file, with the heads that prove it",
@@ -139,21 +145,12 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 async def _replay(options: argparse.Namespace) -> int:
-    from sandfleet import AsyncSandbox
-    from sandfleet.replay.runner import replay, session_envs
+    from sandfleet.replay.runner import replay
 
     found = files.records_of(options.file)
-    about = files.exported(options.file)
     envs = files.environment(options.env)
-    template = options.template or (about.template if about else "")
-    has_tools = any(record.kind == "tool_call" for record in found)
     keeps = options.keep or bool(options.upto)
-    sandbox = await AsyncSandbox.create(
-        template,
-        pool=options.pool,
-        contract="brokered" if has_tools else "",
-        envs=session_envs(found, envs),
-    )
+    sandbox = await _fresh(options, found, envs)
     try:
 
         def tell(step: Replayed) -> None:
@@ -172,6 +169,27 @@ async def _replay(options: argparse.Namespace) -> int:
         if keeps:
             print(f"the sandbox {done.sandbox_id} stands behind the last step")
     return OK if done.ok else FAILED
+
+
+async def _fresh(options: argparse.Namespace, found: list[Record], envs: Mapping[str, str]) -> AsyncSandbox:
+    """A sandbox like the recorded one. Where limits or mounts are not to be had, one without them."""
+    from sandfleet import AsyncSandbox
+    from sandfleet.replay.settings import session_settings
+
+    about = files.exported(options.file)
+    template = options.template or (about.template if about else "")
+    contract: Literal["", "brokered"] = "brokered" if any(record.kind == "tool_call" for record in found) else ""
+    settings: CreateOptions = {"pool": options.pool, "contract": contract, **session_settings(found, envs)}
+    try:
+        return await AsyncSandbox.create(template, **settings)
+    except (InvalidArgument, PreconditionFailed) as error:
+        if "limits" not in settings and "mounts" not in settings:
+            raise
+        settings.pop("limits", None)
+        settings.pop("mounts", None)
+        why = visible(error.message)
+        print(f"sandfleet: {why}: the replay goes on without the session's limits and mounts", file=sys.stderr)
+    return await AsyncSandbox.create(template, **settings)
 
 
 def _compare(options: argparse.Namespace) -> int:

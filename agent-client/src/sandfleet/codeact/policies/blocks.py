@@ -13,6 +13,8 @@ PYTHON = frozenset(
     {"python", "py", "py3", "python3", "ipython", "ipython3", "tool_code", "pycon", "python-repl", "jupyter"}
 )
 SHELL = frozenset({"bash", "sh", "shell", "console", "zsh", "terminal", "shell-session", "sh-session", "shellscript"})
+JAVASCRIPT = frozenset({"javascript", "js", "node", "nodejs", "mjs", "cjs"})
+SQL = frozenset({"sql", "duckdb"})
 _OUTPUT = {"output", "stdout", "stderr", "log", "result", "observation", "traceback", "tool_output", "tool_outputs"}
 _TEXT = {"text", "txt", "plaintext", "plain"}
 _FORMATS = {"json", "jsonl", "json5", "yaml", "yml", "toml", "ini", "cfg", "env", "csv", "tsv", "xml", "diff", "patch"}
@@ -20,6 +22,14 @@ _PAGES = {"html", "css", "svg", "markdown", "md", "rst", "latex", "tex", "mermai
 # What such a block holds is shown, not run.
 DATA = frozenset(_OUTPUT | _TEXT | _FORMATS | _PAGES)
 _KNOWN = PYTHON | SHELL
+
+
+def language_of(name: str) -> str:
+    """The language of contexts that a block names; "python" for none, and a name that is unknown as it is."""
+    if not name or name in PYTHON:
+        return "python"
+    return "javascript" if name in JAVASCRIPT else "sql" if name in SQL else name
+
 
 _THINK = r"think|thinking|thought|thoughts|reasoning|seed:think"
 # Marks of the end of a turn that an endpoint has left in the text. What stands behind them is another turn, made up.

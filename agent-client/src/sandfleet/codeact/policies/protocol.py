@@ -31,7 +31,7 @@ from sandfleet.codeact.conversation import (
 )
 from sandfleet.codeact.observe import encodable
 from sandfleet.codeact.policies import blocks, calls
-from sandfleet.codeact.policies.blocks import DATA, PYTHON, SHELL, Block, Words
+from sandfleet.codeact.policies.blocks import DATA, PYTHON, SHELL, Block, Words, language_of
 
 # "final answer" as models write it when they think in another language than the prompt's.
 _MARKERS = (
@@ -171,8 +171,7 @@ def _code(words: Words, runnable: list[Block], others: list[Block]) -> Action:
     if shell:
         return RunCommand("\n".join(block.code.strip() for block in run), intent, said)
     code = run[0].code if len(run) == 1 else "\n\n".join(block.code.rstrip("\n") for block in run) + "\n"
-    language = run[0].language
-    return RunCode(code, "python" if not language or language in PYTHON else language, intent, said)
+    return RunCode(code, language_of(run[0].language), intent, said)
 
 
 def _joins(first: Block, block: Block) -> bool:
@@ -192,7 +191,7 @@ def _remark(words: Words, run: list[Block], left: list[Block], others: list[Bloc
         remarks.append(_left_out([block.language for block in left]))
     if others:
         remarks.append(
-            f"not run: {', '.join(sorted({block.language for block in others}))}; only python and bash are run"
+            f"not run: {', '.join(sorted({block.language for block in others}))}; one reply runs one language, python first"
         )
     answer = _marker(words, run[-1].end, len(words.text))
     end = _end_of_own_words(words)
@@ -299,7 +298,7 @@ def _called_code(called: tuple[Call, ...], intent: str) -> Action:
     code, language = "\n\n".join(cell[0] for cell in cells), cells[0][1]
     if language in SHELL:
         return RunCommand(code.strip(), intent, said)
-    return RunCode(code, "python" if language in PYTHON else language, intent, said)
+    return RunCode(code, language_of(language), intent, said)
 
 
 def _why_empty(words: Words, finish: str) -> str:

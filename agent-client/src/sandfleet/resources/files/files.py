@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sandfleet._arguments import checked
 from sandfleet._wire import api
@@ -16,7 +16,7 @@ from sandfleet._wire.link import patience_of, receive_within, within
 from sandfleet._wire.status import to_error
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, IsADirectory, LimitReached, ProtocolError
 from sandfleet.observe import tracing
-from sandfleet.resources.files import transfer
+from sandfleet.resources.files import tables, transfer
 from sandfleet.resources.files.blocks import Data, blocks
 from sandfleet.resources.files.transfer import server_rejected_upload
 from sandfleet.resources.files.watch import AsyncFileWatch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PathLike = FileText | bytes | os.PathLike[str]
 Format = Literal["text", "bytes", "stream"]
+Library = Literal["pandas", "polars", "pyarrow"]
 
 _ENTRIES_LIMIT = 100_000
 _PAGE = 10_000
@@ -129,6 +130,27 @@ class AsyncFiles:
             written = await self._link.run(attempt, resend=again)
         await progress.end()
         return convert.file_info(written.info)
+
+    @checked
+    async def read_table(self, path: PathLike, *, library: Library = "pandas", limit: int = DEFAULT_READ_LIMIT) -> Any:
+        """Read a file of Arrow (.arrow, uncompressed) or CSV (.csv) as a table.
+
+        library  "pandas", "polars" or "pyarrow"; one that is not installed here gives a table of pyarrow.
+        limit    largest size of the file, in bytes.
+
+        Parquet is read in the sandbox: `sandbox.tables.get` brings what its code has made of it. Raises as `read`, and
+        InvalidArgument for another kind of file, FileError (reason NotATable) for one that holds no table.
+        """
+        tables.check_readable(path)
+        return await tables.read(path, self.read(path, format="bytes", limit=limit), library)
+
+    @checked
+    async def write_table(self, path: PathLike, table: Any) -> FileInfo:
+        """Write a frame of pandas or polars, or a table of Arrow, as a file: .arrow, .csv or .parquet.
+
+        Raises as `write`, and InvalidArgument for what is no table, or another kind of file.
+        """
+        return await self.write(path, await tables.contents(path, table))
 
     @checked
     async def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:

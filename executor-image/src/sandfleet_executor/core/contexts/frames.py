@@ -13,6 +13,7 @@ MAX_TEXT = 256 << 10
 MAX_VALUE = 8 << 20
 MAX_MIME_NAME = 256
 MAX_DISPLAY_ID = 256
+MAX_TABLE_NAME = 256
 # What the API's fields hold.
 MAX_LINE = 1 << 31
 MAX_SECONDS = 1e9
@@ -41,7 +42,15 @@ class Clearing:
     answer: bool
 
 
-def parse(header: Mapping[str, Any], payload: bytes) -> Result | Clearing | Error | Done:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The interpreter waits for a table of the session's context of another language."""
+
+    name: str
+    language: str
+
+
+def parse(header: Mapping[str, Any], payload: bytes) -> Result | Clearing | Error | Done | Asked:
     """Raises BadFrame for anything that is not exactly right."""
     try:
         match header["event"]:
@@ -49,6 +58,8 @@ def parse(header: Mapping[str, Any], payload: bytes) -> Result | Clearing | Erro
                 return _result(header, payload)
             case "cleared":
                 return Clearing(Cleared(header["wait"] is True), header["answer"] is True)
+            case "frame":
+                return Asked(_text(header["name"], MAX_TABLE_NAME), _text(header["language"], MAX_TABLE_NAME))
             case "error":
                 return _error(header, payload)
             case "done":

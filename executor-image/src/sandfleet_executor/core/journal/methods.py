@@ -30,6 +30,8 @@ METHODS = {
     # Both may run code of an object's own properties.
     "InterpreterService/Complete": Entry.CALL,
     "InterpreterService/Inspect": Entry.CALL,
+    "InterpreterService/GetTable": Entry.READS,
+    "InterpreterService/PutTable": Entry.CALL,
     "InterpreterService/SaveState": Entry.CALL,
     "InterpreterService/RestoreState": Entry.CALL,
     "InterpreterService/ListStates": Entry.READS,

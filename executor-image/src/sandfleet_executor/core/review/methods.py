@@ -17,7 +17,7 @@ class Gate(Enum):
     EXECUTION = auto()
     # The call itself waits; a denial is its error.
     CALL = auto()
-    # Bytes of a connection, or code of a completion, cannot be shown before they have an effect.
+    # Bytes of a connection or a table, or code of a completion, cannot be shown before they have an effect.
     REFUSED = auto()
 
 
@@ -34,6 +34,10 @@ METHODS = {
     "InterpreterService/DeleteContext": Gate.COUNTED,
     "InterpreterService/Complete": Gate.REFUSED,
     "InterpreterService/Inspect": Gate.REFUSED,
+    # A name is all that is asked: it runs nothing that no reviewer has seen.
+    "InterpreterService/GetTable": Gate.FREE,
+    # A reviewer cannot read a stream of Arrow. A file of text waits for one, and an approved cell reads that.
+    "InterpreterService/PutTable": Gate.REFUSED,
     # A reviewer of RestoreState sees the hash of a state and what it has: another state of this name asks again.
     "InterpreterService/SaveState": Gate.COUNTED,
     "InterpreterService/RestoreState": Gate.CALL,

@@ -28,6 +28,7 @@ from sandfleet_executor.effects.contexts.looks import Looks
 from sandfleet_executor.effects.contexts.queue import CellQueue, CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED, NothingToSaveError, StateError
 from sandfleet_executor.effects.contexts.state_transfer import Restored
+from sandfleet_executor.effects.contexts.tables import Tables
 from sandfleet_executor.effects.contexts.variables import Held, Place, Variables
 from sandfleet_executor.effects.executions import spans
 from sandfleet_executor.effects.executions.execution import Execution
@@ -52,6 +53,7 @@ class Context:
         place = Place(services.states, services.memory_bytes, services.session.namespace)
         self.variables = Variables(held, place, spec.persistence.autosave if spec.can_be_kept else None)
         self.looks = Looks(spec, self._queue, self.start)
+        self.tables = Tables(spec, self._queue, self.start, self._was_given)
         # The parts of the state that the next cell does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether to start from an earlier executor's save; what came of it, and what the next cell is told of it.
@@ -101,6 +103,7 @@ class Context:
         """
         async with self._starting:
             interpreter = await self._started()
+        interpreter.lend = self._services.lend
         if self.deleted:
             # No later call would end it.
             interpreter.kill()
@@ -165,24 +168,22 @@ class Context:
 
     async def save(self, name: str, bounds: Bounds, kind: str = NAMED) -> Manifest:
         """Saves the variables under the name. Raises StateError and NamespaceError."""
-        self._check_kept("save")
+        check_kept(self.spec, "save")
         return await self.variables.save(kind, name, bounds)
 
     async def restore(self, name: str, seconds: float) -> Restored:
         """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
-        self._check_kept("restore")
+        check_kept(self.spec, "restore")
         await self._session.settled(None)
         async with self._queue.lock:
             restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
-        self._slot.changed()
-        self.variables.cell_ended()
+        self._was_given()
         return restored
 
-    def _check_kept(self, verb: str) -> None:
-        if not self.spec.can_be_kept:
-            raise NothingToSaveError(
-                f"cannot {verb} context {self.id}: variables of {self.spec.language} cannot be saved"
-            )
+    def _was_given(self) -> None:
+        """There are variables that no cell has made."""
+        self._slot.changed()
+        self.variables.cell_ended()
 
     async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
         """Restores what it begins from, or the newest save. `first`: an earlier executor's, whose numbers go on."""
@@ -380,6 +381,12 @@ def close_unstarted(meter: ExecutionMeter, context_id: str, error: NamespaceErro
     else:
         meter.execution.emit(Started(meter.execution.id, context_id))
         meter.close(verdict_on(error))
+
+
+def check_kept(spec: ContextSpec, verb: str) -> None:
+    """Raises NothingToSaveError."""
+    if not spec.can_be_kept:
+        raise NothingToSaveError(f"cannot {verb} context {spec.id}: variables of {spec.language} cannot be saved")
 
 
 async def run_in(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.contexts import frames, rollback
-from sandfleet_executor.core.contexts.frames import BadFrame, Clearing, Done
+from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done
 from sandfleet_executor.core.contexts.rollback import Refusal
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
@@ -32,6 +32,10 @@ COPY_SECONDS = 10.0
 RESUME_SECONDS = 10.0
 
 
+# Asks another context to send a table to the descriptor; why it does not, as a header, where it does not.
+Lend = Callable[[Asked, int], Awaitable[dict[str, Any]]]
+
+
 @dataclass
 class Cell:
     """The cell that an interpreter runs."""
@@ -41,6 +45,8 @@ class Cell:
     end: asyncio.Future[Done | Exit | BadFrame]
     meter: ExecutionMeter
     cpu_at_start: float
+    # A table that it waits for.
+    lending: asyncio.Task[None] | None = None
     error_name: str = ""
     # The interpreter has ended without reading it: another execution has killed it.
     unread: bool = False
@@ -70,6 +76,8 @@ class Interpreter:
         self.broken = False
         # It has a process; before that, the end of the namespace may end its socket.
         self._started = False
+        # How it gets tables of other contexts.
+        self.lend: Lend | None = None
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -205,6 +213,9 @@ class Interpreter:
         except BadFrame as error:
             self._finish(error)
             return
+        self._on_said(cell, said)
+
+    def _on_said(self, cell: Cell, said: Result | Clearing | Error | Done | Asked) -> None:
         match said:
             case Result():
                 self._on_result(cell, said)
@@ -213,6 +224,11 @@ class Interpreter:
                 cell.execution.emit(said.event)
                 if said.answer:
                     self._child.channel.send({"op": "cleared"})
+            case Asked():
+                if cell.lending and not cell.lending.done():
+                    self._finish(BadFrame("cannot lend a table: the interpreter asks for two at once"))
+                else:
+                    cell.lending = asyncio.create_task(self._lend(said))
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
@@ -223,6 +239,13 @@ class Interpreter:
                 self._written_told += said.written_bytes
                 cell.execution.ending = True
                 self._finish(said)
+
+    async def _lend(self, asked: Asked) -> None:
+        """Both interpreters get an end of a socket: the table goes past the executor."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            refusal = await self.lend(asked, theirs.fileno()) if self.lend else {"reason": "NoTable"}
+            self._child.channel.send({"op": "frame", **refusal}, fds=() if refusal else (ours.fileno(),))
 
     def _on_result(self, cell: Cell, result: Result) -> None:
         if result.is_update:

@@ -10,7 +10,7 @@ from sandfleet_executor.core.contexts.states import NOT_PERSISTENT, Persistence
 from sandfleet_executor.core.executions.events import Rollback
 from sandfleet_executor.effects.contexts.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.contexts.idle_timer import IdleTimer
-from sandfleet_executor.effects.contexts.interpreter import Interpreter
+from sandfleet_executor.effects.contexts.interpreter import Interpreter, Lend
 from sandfleet_executor.effects.contexts.queue import CellQueue
 from sandfleet_executor.effects.contexts.state_store import StateStore
 from sandfleet_executor.effects.executions.meter import SessionServices
@@ -48,6 +48,8 @@ class ContextServices:
     copied_bytes: Callable[[], int]
     # The limit of the sandbox's memory.
     memory_bytes: Callable[[], int]
+    # The session's contexts lend each other tables.
+    lend: Lend
 
 
 @dataclass

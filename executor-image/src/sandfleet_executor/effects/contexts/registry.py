@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sandfleet_executor.core.contexts import autosave
+from sandfleet_executor.core.contexts.frames import Asked
 from sandfleet_executor.core.contexts.states import NOT_PERSISTENT, Persistence
 from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError, NotFoundError
 from sandfleet_executor.core.executions.outcomes import Cause
@@ -12,7 +14,9 @@ from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.effects.contexts.context import Context
 from sandfleet_executor.effects.contexts.interpreter_slot import ContextServices, ContextSpec
 from sandfleet_executor.effects.contexts.state_store import NoStateDirError
+from sandfleet_executor.effects.contexts.tables import refusal
 from sandfleet_executor.effects.namespace.children import NamespaceError
+from sandfleet_executor.worker.languages import PYTHON
 
 MAX_CONTEXTS = 64
 
@@ -91,6 +95,13 @@ class Contexts:
                 await half_made.end(Cause.RESTART)
             raise
         return made
+
+    async def lend(self, asked: Asked, descriptor: int) -> dict[str, Any]:
+        """Has the default context of a language send a table to the descriptor; why it does not, where it does not."""
+        name = DEFAULT_CONTEXT if asked.language == PYTHON else f"{DEFAULT_CONTEXT}-{asked.language}"
+        if context := self._contexts.get(name):
+            return await context.tables.lend(asked.name, descriptor)
+        return refusal("NoTable", f"cannot read {asked.name}: there is no context {name} yet")
 
     async def restart(self, context_id: str) -> Context:
         """The context with a fresh interpreter. Raises NotFoundError and NamespaceError."""

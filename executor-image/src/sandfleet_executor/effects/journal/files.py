@@ -80,8 +80,10 @@ def lines_of(folder: Folder, segment: Segment, skip: int) -> Iterator[bytes]:
                 return
             offset += len(block)
             rest += block
-            while skip and (end := rest.find(b"\n") + 1):
-                rest, skip = rest[end:], skip - 1
+            start = 0
+            while skip and (end := rest.find(b"\n", start) + 1):
+                start, skip = end, skip - 1
+            rest = rest[start:]
             while not skip and (size := segments.whole_lines(rest)):
                 if size == len(rest) and size < segments.MESSAGE_BYTES and offset < segment.size:
                     break

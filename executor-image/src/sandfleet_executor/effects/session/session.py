@@ -127,6 +127,7 @@ class Session:
             self.states,
             copied_bytes=lambda: self.config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
+            lend=lambda asked, descriptor: self.contexts.lend(asked, descriptor),  # noqa: PLW0108  they are made of this
         )
 
     def _service_session(self) -> ServiceSession:
@@ -185,8 +186,9 @@ class Session:
             self.session_id = claim.session_id
             # Before the first record, which says of them only digests.
             self.given_envs, self._envs = claim.envs, self.environment(claim.envs)
+            changed = self.mounts.add(claim.mounts) or self.limits != before
             self.journal.open(claim.session_id)
-            if self.mounts.add(claim.mounts) or self.limits != before:
+            if changed:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()
         namespace = await self.namespaces.get()

@@ -61,7 +61,7 @@ class HostStream:
         self._calls = calls
         # Nobody waits for an acknowledgement: they are sent together.
         self._acknowledged: list[str] = []
-        self._is_over = False
+        self._is_due = self._is_over = False
 
     def stop(self) -> None:
         """The host stops serving: acknowledgements are all that it is still sent."""
@@ -75,25 +75,27 @@ class HostStream:
                 raise ReplacedError("cannot go on with serving tools: another client serves them now")
             message = self._calls.take(self.number)
             if isinstance(message, Acknowledged):
-                self._acknowledged.append(message.call_id)
+                self._acknowledge(message.call_id)
             elif message is not None and not self._is_over:
                 return message
-            is_quiet = message is None and (self._is_over or await self._is_quiet())
-            if len(self._acknowledged) >= MOST_ACKNOWLEDGED or (is_quiet and self._acknowledged):
-                together, self._acknowledged = self._acknowledged, []
+            is_last = message is None and self._is_over
+            if self._acknowledged and (self._is_due or is_last or len(self._acknowledged) >= MOST_ACKNOWLEDGED):
+                together, self._acknowledged, self._is_due = self._acknowledged, [], False
                 return Acknowledgements(together)
-            if is_quiet:
+            if is_last:
                 return None
-
-    async def _is_quiet(self) -> bool:
-        """Waits for news; True: acknowledgements have waited for others long enough."""
-        self.news.clear()
-        try:
-            async with asyncio.timeout(ACKNOWLEDGE_SECONDS if self._acknowledged else None):
+            if message is None:
+                self.news.clear()
                 await self.news.wait()
-        except TimeoutError:
-            return True
-        return False
+
+    def _acknowledge(self, call_id: str) -> None:
+        if not self._acknowledged:
+            asyncio.get_running_loop().call_later(ACKNOWLEDGE_SECONDS, self._end_waiting)
+        self._acknowledged.append(call_id)
+
+    def _end_waiting(self) -> None:
+        self._is_due = bool(self._acknowledged)
+        self.news.set()
 
 
 class ToolBroker:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -42,13 +42,13 @@ class Room:
     def __init__(self, size: int) -> None:
         self._left = size
         self._changed = asyncio.Condition()
+        self._waiting = 0
 
     @contextlib.asynccontextmanager
     async def of(self, size: int) -> Any:
         """Waits until there is room for so many."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._left >= size)
-            self.take(size)
+        await self._until(lambda: self._left >= size)
+        self.take(size)
         try:
             yield
         finally:
@@ -60,8 +60,17 @@ class Room:
 
     async def some(self) -> None:
         """Waits until there is any room."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self.is_full)
+        await self._until(lambda: not self.is_full)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        if holds():
+            return
+        self._waiting += 1
+        try:
+            async with self._changed:
+                await self._changed.wait_for(holds)
+        finally:
+            self._waiting -= 1
 
     def take(self, size: int) -> None:
         """Takes room that may not be there."""
@@ -69,8 +78,9 @@ class Room:
 
     async def give(self, size: int) -> None:
         self._left += size
-        async with self._changed:
-            self._changed.notify_all()
+        if self._waiting:
+            async with self._changed:
+                self._changed.notify_all()
 
 
 class Lines:

@@ -25,6 +25,7 @@ OPERATIONS = {
     "InterpreterService/DeleteContext": ("context", "deleted"),
     "InterpreterService/Complete": ("look", "complete"),
     "InterpreterService/Inspect": ("look", "inspect"),
+    "InterpreterService/PutTable": ("table", "put"),
     "InterpreterService/SaveState": ("state", "saved"),
     "InterpreterService/RestoreState": ("state", "restored"),
     "InterpreterService/DeleteState": ("state", "deleted"),
@@ -62,6 +63,7 @@ def opened(session: Session) -> Body:
         "contract": config.contract,
         "isolation": config.isolation,
         "network": config.network,
+        "mounts": dict(session.mounts.told()),
         "limits": dataclasses.asdict(session.limits),
         "environment": {name: envs[name] for name in bwrap.FIXED if name in envs},
         "envs": hashed_envs(session.given_envs),
@@ -87,6 +89,11 @@ def _context(operation: str, request: Any, response: Any) -> Body:
 
 def _look(_operation: str, request: Any, _response: Any) -> Body:
     return {"context": request.context_id or DEFAULT_CONTEXT, "code": blob(request.code.encode())}
+
+
+def _table(_operation: str, request: Any, response: Any) -> Body:
+    context = request.context_id or DEFAULT_CONTEXT
+    return {"context": context, "name": request.name, "kind": request.kind, "answer": _answer(response)}
 
 
 def _state(operation: str, request: Any, response: Any) -> Body:
@@ -143,6 +150,7 @@ _BODIES: dict[str, Callable[[str, Any, Any], Body]] = {
     "context": _context,
     "look": _look,
     "state": _state,
+    "table": _table,
     "service": _service,
     "file": _file,
     "suspended": _session,

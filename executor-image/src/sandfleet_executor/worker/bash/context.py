@@ -18,7 +18,7 @@ import termios
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from ..base import frames, linux, process, program
+from ..base import frames, linux, process, program, seeds
 from ..languages import LANGUAGES
 from . import syntax
 
@@ -51,8 +51,10 @@ class Shell(program.Program):
         super().__init__(self._start())
         # Until it has answered the first line, an interrupt would end it.
         self.armed = False
+        seed = seeds.seed()
+        seeded = f" RANDOM={seed};" if seed is not None else ""
         self._write_line(
-            f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR;"
+            f"BASH_ARGV0=bash;{seeded} shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR;"
             f" {self._arm('none')}; {self._answer('armed')}\n"
         )
 

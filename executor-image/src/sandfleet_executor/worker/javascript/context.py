@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..base import frames, linux, process, program
+from ..base import frames, linux, process, program, seeds
 from ..languages import LANGUAGES
 
 EXIT_CLOSED = 0
@@ -40,10 +40,13 @@ class Node(program.Program):
         self.answers, theirs_answers = socket.socketpair()
         # The memory guard ends a session that takes too much, and says so: Node itself would abort.
         heap = [f"--max-old-space-size={max(64, 2 * memory_bytes // MIB)}"] if memory_bytes else []
+        seed = seeds.seed()
+        # 0 is none to Node.
+        seeded = [f"--random-seed={seed or seeds.MOST}"] if seed is not None else []
         path = LANGUAGES["javascript"].program
         pid = os.posix_spawn(
             path,
-            ["node", "--expose-internals", *heap, str(DRIVER)],
+            ["node", "--expose-internals", *heap, *seeded, str(DRIVER)],
             os.environ,
             file_actions=_descriptors(theirs_requests.fileno(), theirs_answers.fileno()),
             # So that an interrupt reaches this process alone.

@@ -17,7 +17,7 @@ from . import cells, copies, display, errors, looks
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
-from .state import variables
+from .state import sql, tables, variables
 from .user_process import UserProcess
 
 EXIT_CLOSED = 0
@@ -111,6 +111,7 @@ class ContextLoop:
         self._reporter = errors.Reporter((self._user.workspace, *FOLDERS), (self._user.packages,))
         self._history = History(shell, memory_bytes // 2)
         self._looks = looks.Looks(shell)
+        sql.install(self._outbox.ask_frame)
         shell.publish, shell.clear = self._publish, self._clear
         os.register_at_fork(after_in_child=self._close_control)
         self._user.adopt()
@@ -128,7 +129,11 @@ class ContextLoop:
                 case "save":
                     self._variables.save(frame.header, fds[0])
                 case "restore":
-                    self._restore(frame.header, fds[0])
+                    self._between_cells(self._variables.restore, frame.header, fds[0])
+                case "give":
+                    self._between_cells(self._give, frame.header, fds[0])
+                case "take":
+                    self._between_cells(self._take, frame.header, fds[0])
                 case "complete" | "inspect":
                     self._looks.look(frame.header, frame.payload.decode("utf-8", "surrogatepass"), fds[0])
                 case "copy":
@@ -198,15 +203,21 @@ class ContextLoop:
         self._user.set_environment(before)
         self._finish(error, usage)
 
-    def _restore(self, header: Mapping[str, Any], descriptor: int) -> None:
-        """Restores saved variables. What that prints is output of the next cell; results are dropped."""
+    def _between_cells(self, work: Callable[[Mapping[str, Any], int], None], header: Any, descriptor: int) -> None:
+        """Restores variables, or moves a table. What that prints is output of the next cell; results are dropped."""
         self._user.repair()
         self._user.interrupts.open()
         try:
-            self._variables.restore(header, descriptor)
+            work(header, descriptor)
         finally:
             self._user.interrupts.close()
             self._user.tame()
+
+    def _give(self, header: Mapping[str, Any], descriptor: int) -> None:
+        tables.give(self._user.shell.user_ns, header, descriptor)
+
+    def _take(self, header: Mapping[str, Any], descriptor: int) -> None:
+        tables.take(self._user.shell.user_ns, header, descriptor)
 
     def _run(self, source: str, name: str) -> dict[str, Any] | None:
         """Runs a cell; the error, or None."""

@@ -11,11 +11,13 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from ..base import forks, frames, linux, process
+from ..base import forks, frames, linux, process, seeds
 from . import fork_safety
 
 # A joined thread may take a moment to disappear.
@@ -126,10 +128,37 @@ def thaw(copy: Copy) -> None:
 def seed_anew() -> None:
     """In a new context: of modules that were loaded ahead it has the state of random numbers, as all contexts do.
 
-    Python seeds its own generator in each fork.
+    Python seeds its own generator in each fork. A seed that the session asks for goes before both.
     """
+    seed = seeds.seed()
+    if seed is not None:
+        random.seed(seed)
     if numpy := sys.modules.get("numpy.random"):
-        numpy.seed()
+        numpy.seed(seed)
+    elif seed is not None:
+        sys.meta_path.insert(0, SeedAtImport(seed))
+
+
+class SeedAtImport:
+    """Seeds NumPy's generator as soon as code has imported it."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "numpy.random":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def seeded(module: ModuleType) -> None:
+                load(module)
+                module.seed(self._seed)
+
+            spec.loader.exec_module = seeded  # type: ignore[method-assign] # of this one module
+        return spec
 
 
 def reseed(name: str) -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..base import frames
+from ..base import frames, tables
 from . import display, signals
 
 MAX_RESULTS = 1000
@@ -84,6 +84,18 @@ class Outbox:
             self._send({"event": "cleared", "wait": wait, "answer": waits}, b"")
             if waits:
                 frames.receive(self._control)
+
+    def ask_frame(self, name: str, language: str) -> socket.socket:
+        """A socket from which a table of another context comes. Raises RefusedError."""
+        with self._interrupts.held(), self._lock:
+            if not self._open or self._writing:
+                raise tables.RefusedError("NoTable", f"cannot read {name}: no cell runs")
+            self._send({"event": "frame", "name": name, "language": language}, b"")
+            frame, fds = frames.receive_with_fds(self._control, 1)
+            said = frame.header if frame else {}
+            if not fds:
+                raise tables.RefusedError(str(said.get("reason")), str(said.get("message")))
+            return socket.socket(fileno=fds[0])
 
     def close(self, error: Mapping[str, Any] | None, done: Mapping[str, Any]) -> None:
         """Sends the last frames of the cell."""

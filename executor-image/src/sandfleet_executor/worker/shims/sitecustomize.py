@@ -14,6 +14,14 @@ def add_packages() -> None:
         sys.path.append(folder)
 
 
+def seed() -> None:
+    """Each Python of the session begins with the seed that this asks for, as a context does."""
+    if given := os.environ.get("SANDFLEET_SEED"):
+        import random
+
+        random.seed(int(given) if given.isdecimal() and len(given) <= 10 else given)
+
+
 def run_hidden() -> None:
     """Runs the file of this name that this one hides."""
     here = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is slow to import
@@ -24,4 +32,5 @@ def run_hidden() -> None:
 
 
 add_packages()
+seed()
 run_hidden()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from . import tables
+from ..base import tables
 
 BYTES, TABLE, KIND = "$bytes", "$table", "kind"
 # In arguments: the code that calls can read tables.

@@ -23,6 +23,7 @@ from sandfleet_operator.plan.witness import (
     Signed,
     contradicts,
     ends_soon,
+    idle_pause,
     is_due,
     is_well_formed,
     statement,
@@ -79,8 +80,9 @@ class Witness:
         self._vouch, self._memory, self._records = vouch, memory, records
         self._signed: Recent[str, tuple[Signed, ...]] = Recent(REMEMBERED)
         self._busy: set[str] = set()
-        # The ends of leases before which a last head was asked for.
-        self._last: Recent[str, float] = Recent(REMEMBERED)
+        # (sandbox, "lease"): the end before which its last head was asked for; (sandbox, "idle"): when it was seen
+        # first, or read last.
+        self._looked: Recent[tuple[str, str], float] = Recent(REMEMBERED)
         self._background = BackgroundTasks()
 
     def heads(self, sandbox: Sandbox) -> Sequence[Signed]:
@@ -117,7 +119,7 @@ class Witness:
         return self.heads(sandbox)
 
     def watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
-        """From now on signs the last heads of sessions whose leases end. `clock` is that of leases."""
+        """From now on signs the last heads of sessions that end by lease or idleness. `clock` is that of leases."""
         self._background.begin(self._watch(sandboxes, clock), "sign the last heads of journals")
 
     async def _watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
@@ -126,22 +128,40 @@ class Witness:
             await asyncio.sleep(LOOK_SECONDS)
 
     def look(self, sandboxes: Iterable[Sandbox], now: float) -> None:
-        """Asks the executors of sessions whose lease is about to end, once for each lease."""
+        """Asks the executors of sessions that are about to end: once for each lease, once in each idle timeout."""
         for sandbox in sandboxes:
-            end = sandbox.lease_expires
-            due = sandbox.bound and ends_soon(end, now) and self._last.get(sandbox.sandbox_id) != end
-            if not due or end is None or sandbox.sandbox_id in self._busy:
+            if not sandbox.bound or sandbox.sandbox_id in self._busy:
                 continue
-            self._last.put(sandbox.sandbox_id, end)
-            self._busy.add(sandbox.sandbox_id)
-            self._background.begin(self._renew(sandbox, 1), f"sign the last head of {sandbox.sandbox_id}")
+            ends = self._ends(sandbox, now)
+            if ends or self._may_end_idle(sandbox, now):
+                self._busy.add(sandbox.sandbox_id)
+                # Only the executor knows how idle it is: most such readings are not the last one, and are not kept.
+                work = self._renew(sandbox, 1, keeps=ends)
+                self._background.begin(work, f"sign the last head of {sandbox.sandbox_id}")
+
+    def _ends(self, sandbox: Sandbox, now: float) -> bool:
+        end = sandbox.lease_expires
+        if end is None or not ends_soon(end, now) or self._looked.get((sandbox.sandbox_id, "lease")) == end:
+            return False
+        self._looked.put((sandbox.sandbox_id, "lease"), end)
+        return True
+
+    def _may_end_idle(self, sandbox: Sandbox, now: float) -> bool:
+        timeout = sandbox.claim.idle_timeout if sandbox.claim else None
+        if not timeout:
+            return False
+        before = self._looked.get((sandbox.sandbox_id, "idle"))
+        if before is not None and now - before < idle_pause(timeout):
+            return False
+        self._looked.put((sandbox.sandbox_id, "idle"), now)
+        return before is not None
 
     def close(self) -> None:
         self._background.close()
 
-    async def _renew(self, sandbox: Sandbox, records: int) -> None:
+    async def _renew(self, sandbox: Sandbox, records: int, *, keeps: bool = True) -> None:
         try:
-            await self._sign(sandbox, records)
+            await self._sign(sandbox, records, keeps=keeps)
         except FleetError as error:
             if error.problem.reason == ClaimReason.JOURNAL_CHANGED.value:
                 raise

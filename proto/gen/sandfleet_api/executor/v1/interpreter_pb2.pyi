@@ -298,6 +298,72 @@ class InspectResponse(_message.Message):
     parts: _containers.RepeatedCompositeFieldContainer[_common_pb2.MimePart]
     def __init__(self, found: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[_common_pb2.MimePart, _Mapping]]] = ...) -> None: ...
 
+class TableInfo(_message.Message):
+    __slots__ = ("kind", "rows", "columns", "size_bytes")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    rows: int
+    columns: int
+    size_bytes: int
+    def __init__(self, kind: _Optional[str] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class GetTableRequest(_message.Message):
+    __slots__ = ("context_id", "name", "max_bytes", "timeout")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    name: str
+    max_bytes: int
+    timeout: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., name: _Optional[str] = ..., max_bytes: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class GetTableResponse(_message.Message):
+    __slots__ = ("info", "data")
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    info: TableInfo
+    data: bytes
+    def __init__(self, info: _Optional[_Union[TableInfo, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class PutTableHeader(_message.Message):
+    __slots__ = ("context_id", "name", "kind", "timeout")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    name: str
+    kind: str
+    timeout: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class PutTableEnd(_message.Message):
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
+
+class PutTableRequest(_message.Message):
+    __slots__ = ("header", "data", "end")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    header: PutTableHeader
+    data: bytes
+    end: PutTableEnd
+    def __init__(self, header: _Optional[_Union[PutTableHeader, _Mapping]] = ..., data: _Optional[bytes] = ..., end: _Optional[_Union[PutTableEnd, _Mapping]] = ...) -> None: ...
+
+class PutTableResponse(_message.Message):
+    __slots__ = ("info",)
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    info: TableInfo
+    def __init__(self, info: _Optional[_Union[TableInfo, _Mapping]] = ...) -> None: ...
+
 class SaveStateRequest(_message.Message):
     __slots__ = ("context_id", "name", "max_bytes", "max_variable_bytes", "timeout")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]

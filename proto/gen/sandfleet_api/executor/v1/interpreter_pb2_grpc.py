@@ -90,6 +90,16 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectResponse.FromString,
                 _registered_method=True)
+        self.GetTable = channel.unary_stream(
+                '/sandfleet_api.executor.v1.InterpreterService/GetTable',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.GetTableRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.GetTableResponse.FromString,
+                _registered_method=True)
+        self.PutTable = channel.stream_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/PutTable',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.PutTableRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.PutTableResponse.FromString,
+                _registered_method=True)
         self.SaveState = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/SaveState',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.SerializeToString,
@@ -224,6 +234,33 @@ class InterpreterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTable(self, request, context):
+        """Reads the table that a variable of a context holds, between two of its cells: first what it is, then a stream of Arrow IPC
+        in pieces. The context serves no cell meanwhile.
+        ABORTED              it was not done in time, or the interpreter ended or broke the protocol (NoAnswer). To be retried.
+        FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
+        tables (LanguageCannot), what has the name is no table, or Arrow has no such columns (NotATable), the
+        sandbox lacks the library pyarrow (LibraryMissing): not to be retried.
+        INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+        NOT_FOUND            no such context, or no variable of the name (NoTable). Not to be retried.
+        RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge): not to be retried. As many tables as allowed are being
+        moved (TooMany): to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutTable(self, request_iterator, context):
+        """Makes a variable of a context, between two of its cells, from a table: a header, a stream of Arrow IPC in pieces, and an end.
+        The table has the library that the header names where the sandbox has that, and is one of pyarrow otherwise. A variable of
+        the name is replaced, once the whole table is there. Otherwise as GetTable, and
+        CANCELLED         the stream ended before its end was said. To be retried.
+        INVALID_ARGUMENT  the bytes are no stream of Arrow IPC (reason NotArrow). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveState(self, request, context):
         """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
         answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
@@ -318,6 +355,16 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.Inspect,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectResponse.SerializeToString,
+            ),
+            'GetTable': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetTable,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.GetTableRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.GetTableResponse.SerializeToString,
+            ),
+            'PutTable': grpc.stream_unary_rpc_method_handler(
+                    servicer.PutTable,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.PutTableRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.PutTableResponse.SerializeToString,
             ),
             'SaveState': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveState,
@@ -616,6 +663,60 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/Inspect',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/GetTable',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.GetTableRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.GetTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutTable(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/PutTable',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.PutTableRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.PutTableResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/journal.proto\x12\x19sandfleet_api.executor.v1\"\x1e\n\x0bHeadRequest\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\"\xba\x01\n\x0cHeadResponse\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12\x15\n\ranchor_number\x18\x03 \x01(\x04\x12\x13\n\x0b\x61nchor_hash\x18\x04 \x01(\t\x12\x0f\n\x07pod_uid\x18\x05 \x01(\t\x12\x0f\n\x07session\x18\x06 \x01(\t\x12\x16\n\x0emissed_records\x18\x07 \x01(\x04\x12\x15\n\rmissed_reason\x18\x08 \x01(\t\x12\x0f\n\x07lasting\x18\t \x01(\x08\"A\n\x19JournalServiceReadRequest\x12\x13\n\x0b\x66rom_number\x18\x01 \x01(\x04\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\"+\n\x1aJournalServiceReadResponse\x12\r\n\x05lines\x18\x01 \x01(\x0c\x32\xe0\x01\n\x0eJournalService\x12W\n\x04Head\x12&.sandfleet_api.executor.v1.HeadRequest\x1a\'.sandfleet_api.executor.v1.HeadResponse\x12u\n\x04Read\x12\x34.sandfleet_api.executor.v1.JournalServiceReadRequest\x1a\x35.sandfleet_api.executor.v1.JournalServiceReadResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/journal.proto\x12\x19sandfleet_api.executor.v1\"\x1e\n\x0bHeadRequest\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\"\xba\x01\n\x0cHeadResponse\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12\x15\n\ranchor_number\x18\x03 \x01(\x04\x12\x13\n\x0b\x61nchor_hash\x18\x04 \x01(\t\x12\x0f\n\x07pod_uid\x18\x05 \x01(\t\x12\x0f\n\x07session\x18\x06 \x01(\t\x12\x16\n\x0emissed_records\x18\x07 \x01(\x04\x12\x15\n\rmissed_reason\x18\x08 \x01(\t\x12\x0f\n\x07lasting\x18\t \x01(\x08\"U\n\x19JournalServiceReadRequest\x12\x13\n\x0b\x66rom_number\x18\x01 \x01(\x04\x12\x0f\n\x07pod_uid\x18\x02 \x01(\t\x12\x12\n\nmost_bytes\x18\x03 \x01(\x04\"@\n\x1aJournalServiceReadResponse\x12\r\n\x05lines\x18\x01 \x01(\x0c\x12\x13\n\x0bnext_number\x18\x02 \x01(\x04\x32\xe0\x01\n\x0eJournalService\x12W\n\x04Head\x12&.sandfleet_api.executor.v1.HeadRequest\x1a\'.sandfleet_api.executor.v1.HeadResponse\x12u\n\x04Read\x12\x34.sandfleet_api.executor.v1.JournalServiceReadRequest\x1a\x35.sandfleet_api.executor.v1.JournalServiceReadResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,9 +36,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEADRESPONSE']._serialized_start=103
   _globals['_HEADRESPONSE']._serialized_end=289
   _globals['_JOURNALSERVICEREADREQUEST']._serialized_start=291
-  _globals['_JOURNALSERVICEREADREQUEST']._serialized_end=356
-  _globals['_JOURNALSERVICEREADRESPONSE']._serialized_start=358
-  _globals['_JOURNALSERVICEREADRESPONSE']._serialized_end=401
-  _globals['_JOURNALSERVICE']._serialized_start=404
-  _globals['_JOURNALSERVICE']._serialized_end=628
+  _globals['_JOURNALSERVICEREADREQUEST']._serialized_end=376
+  _globals['_JOURNALSERVICEREADRESPONSE']._serialized_start=378
+  _globals['_JOURNALSERVICEREADRESPONSE']._serialized_end=442
+  _globals['_JOURNALSERVICE']._serialized_start=445
+  _globals['_JOURNALSERVICE']._serialized_end=669
 # @@protoc_insertion_point(module_scope)

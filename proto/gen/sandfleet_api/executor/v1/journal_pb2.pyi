@@ -33,15 +33,19 @@ class HeadResponse(_message.Message):
     def __init__(self, number: _Optional[int] = ..., hash: _Optional[str] = ..., anchor_number: _Optional[int] = ..., anchor_hash: _Optional[str] = ..., pod_uid: _Optional[str] = ..., session: _Optional[str] = ..., missed_records: _Optional[int] = ..., missed_reason: _Optional[str] = ..., lasting: _Optional[bool] = ...) -> None: ...
 
 class JournalServiceReadRequest(_message.Message):
-    __slots__ = ("from_number", "pod_uid")
+    __slots__ = ("from_number", "pod_uid", "most_bytes")
     FROM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     POD_UID_FIELD_NUMBER: _ClassVar[int]
+    MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     from_number: int
     pod_uid: str
-    def __init__(self, from_number: _Optional[int] = ..., pod_uid: _Optional[str] = ...) -> None: ...
+    most_bytes: int
+    def __init__(self, from_number: _Optional[int] = ..., pod_uid: _Optional[str] = ..., most_bytes: _Optional[int] = ...) -> None: ...
 
 class JournalServiceReadResponse(_message.Message):
-    __slots__ = ("lines",)
+    __slots__ = ("lines", "next_number")
     LINES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_NUMBER_FIELD_NUMBER: _ClassVar[int]
     lines: bytes
-    def __init__(self, lines: _Optional[bytes] = ...) -> None: ...
+    next_number: int
+    def __init__(self, lines: _Optional[bytes] = ..., next_number: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,195 @@
+"""Tables as Arrow IPC, where both sides have pyarrow (the extra `sandfleet[arrow]`). What is read is hostile."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+LIBRARIES = ("pandas", "polars", "pyarrow")
+# What a file of tables is called. Parquet is written, and not read: its pages may hold far more than they say.
+READ, WRITTEN = (".arrow", ".csv"), (".arrow", ".csv", ".parquet")
+_MAGIC = b"ARROW1\0\0"
+# Rows of one batch.
+BATCH_ROWS = 1 << 17
+# Pandas' name for an index that has none.
+_INDEX = "__index_level_0__"
+# Each value of a column is at least a bit.
+CELLS_PER_BYTE = 8
+MAX_DEPTH = 16
+# In the flatbuffers of Arrow's messages: MessageHeader, and places of fields.
+_DICTIONARY, _RECORDS = 2, 3
+_HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _COMPRESSION = 1, 2, 1, 3
+
+
+@cache
+def has(library: str) -> bool:
+    """Whether it can be imported."""
+    return find_spec(library) is not None
+
+
+def kind_of(value: Any) -> str:
+    """Its library, "" for what is no table: pandas, polars and pyarrow have tables, and all that Arrow's interface."""
+    if isinstance(value, type) or not hasattr(value, "__arrow_c_stream__") or not hasattr(value, "columns"):
+        return ""
+    library = type(value).__module__.partition(".")[0]
+    return library if library in {"pandas", "polars"} else "pyarrow"
+
+
+def as_arrow(value: Any) -> Any:
+    """The table as one of pyarrow. Raises ValueError for what is no table, or has columns that Arrow has not."""
+    if not has("pyarrow"):
+        raise ValueError("pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+    if not kind_of(value):
+        raise ValueError(f"it is no table, but a {type(value).__name__}")
+    import pyarrow as pa
+
+    try:
+        # What polars gives by Arrow's interface has views, which not every reader knows.
+        return value.to_arrow() if kind_of(value) == "polars" else pa.table(value)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"Arrow has no such columns: {error}") from None
+
+
+def streamed(table: Any) -> memoryview:
+    """A table of pyarrow as a stream of Arrow."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table, max_chunksize=BATCH_ROWS)
+    return memoryview(sink.getvalue())
+
+
+def written(value: Any) -> bytes | None:
+    """The table as a stream of Arrow; None where Arrow has no such columns."""
+    try:
+        return bytes(streamed(as_arrow(value)))
+    except ValueError:
+        return None
+
+
+def read(data: Any, kind: Any) -> Any:
+    """The table of a stream of Arrow, in the library that `kind` names where that is installed, or as one of pyarrow.
+
+    Raises ValueError.
+    """
+    if not has("pyarrow"):
+        raise ValueError("cannot read a table: pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+    import pyarrow as pa
+
+    try:
+        if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(data))):
+            raise ValueError("cannot read a table: it is compressed")
+        with pa.ipc.open_stream(data) as stream:
+            for field in stream.schema:
+                _check(field.type, 0)
+            table = stream.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, struct.error) as error:
+        raise ValueError(f"cannot read a table: {error}") from None
+    if table.num_rows * max(1, table.num_columns) > CELLS_PER_BYTE * len(data):
+        raise ValueError("cannot read a table: it has more rows than its bytes can hold")
+    return made(table, kind)
+
+
+def made(table: Any, kind: Any) -> Any:
+    """The table in the library that `kind` names where that is installed, or as one of pyarrow. Raises ValueError."""
+    try:
+        if kind == "pandas" and has("pandas"):
+            # What the sandbox says of an index is not believed: one with a name is a column.
+            frame = table.to_pandas(ignore_metadata=True)
+            return frame.set_index(_INDEX).rename_axis(None) if _INDEX in frame.columns else frame
+        if kind == "polars" and has("polars"):
+            import polars as pl
+
+            return pl.from_arrow(table)
+    except Exception as error:  # noqa: BLE001  each library has its own
+        raise ValueError(f"cannot read a table with {kind}: {error}") from None
+    return table
+
+
+def to_file(value: Any, suffix: str) -> memoryview:
+    """The table as the contents of a file of that kind. Raises ValueError."""
+    table = as_arrow(value)
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    sink = pa.BufferOutputStream()
+    if suffix == ".csv":
+        csv.write_csv(table, sink)
+    elif suffix == ".parquet":
+        parquet.write_table(table, sink)
+    else:
+        with pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table, max_chunksize=BATCH_ROWS)
+    return memoryview(sink.getvalue())
+
+
+def of_file(data: bytes, suffix: str, kind: str) -> Any:
+    """The table in the contents of a file of that kind. Raises ValueError."""
+    if suffix != ".csv":
+        # A file is a stream with a word before it, and a directory behind it.
+        return read(data.removeprefix(_MAGIC), kind)
+    if not has("pyarrow"):
+        raise ValueError("pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        options = csv.ConvertOptions(strings_can_be_null=True, null_values=[""], quoted_strings_can_be_null=False)
+        return made(csv.read_csv(pa.BufferReader(data), convert_options=options), kind)
+    except pa.ArrowException as error:
+        raise ValueError(f"cannot read a table: {error}") from None
+
+
+def _check(kind: Any, depth: int) -> None:
+    """Raises ValueError for a type whose values may be larger than its bytes, or that another library reads."""
+    from pyarrow import types
+
+    if depth > MAX_DEPTH:
+        raise ValueError("cannot read a table: its columns are nested too deeply")
+    if types.is_dictionary(kind):
+        _check(kind.value_type, depth + 1)
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        _check(kind.key_type if types.is_map(kind) else kind.value_type, depth + 1)
+        _check(kind.item_type if types.is_map(kind) else kind.value_type, depth + 1)
+    elif types.is_struct(kind):
+        for number in range(kind.num_fields):
+            _check(kind.field(number).type, depth + 1)
+    elif not (
+        (types.is_null(kind) and depth == 0)
+        or (types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind))
+        or (
+            types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+        )
+    ):
+        raise ValueError(f"cannot read a table: it has a column of type {str(kind)[:80]}")
+
+
+def _is_compressed(message: Any) -> bool:
+    """Whether a message has a compressed body: its size says nothing then. Raises struct.error."""
+    data = bytes(message.metadata)
+    root = struct.unpack_from("<I", data)[0]
+    place = _field(data, root, _HEADER_TYPE)
+    header = data[place] if place and place < len(data) else 0
+    if header not in {_DICTIONARY, _RECORDS}:
+        return False
+    batch = _referred(data, _field(data, root, _HEADER))
+    if header == _DICTIONARY:
+        batch = _referred(data, _field(data, batch, _DICTIONARY_DATA))
+    return _field(data, batch, _COMPRESSION) != 0
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Where a field of a table of flatbuffers begins; 0 where it is left out."""
+    names = table - struct.unpack_from("<i", data, table)[0]
+    size = struct.unpack_from("<H", data, names)[0]
+    slot = 4 + 2 * number
+    offset = struct.unpack_from("<H", data, names + slot)[0] if slot + 2 <= size else 0
+    return table + offset if offset else 0
+
+
+def _referred(data: bytes, place: int) -> int:
+    return place + int(struct.unpack_from("<I", data, place)[0]) if place else place

@@ -1,0 +1,173 @@
+"""Tables between this process and the contexts of a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+from sandfleet._arguments import checked
+from sandfleet._wire import api
+from sandfleet._wire.convert import arrow
+from sandfleet._wire.convert import common as convert
+from sandfleet._wire.heads import hear
+from sandfleet._wire.link import receive_within, within
+from sandfleet.errors import InvalidArgument, LimitReached, ProtocolError
+from sandfleet.observe import tracing
+from sandfleet.resources.contexts import context_name
+from sandfleet.resources.files.transfer import server_rejected_upload
+
+if TYPE_CHECKING:
+    from sandfleet._wire.link import Connection, Link
+    from sandfleet.values.execution import Context
+
+Library = Literal["pandas", "polars", "pyarrow"]
+_DEFAULT_LIMIT = 256 * 1024 * 1024
+# The stream has heads of batches and a schema beside the columns.
+_SLACK = 16 * 1024 * 1024
+_PIECE = 1024 * 1024
+# The timeout by default, and how much longer an answer may take, in seconds.
+_DEFAULT, _MARGIN = 60.0, 10.0
+
+
+class AsyncTables:
+    """Tables of one sandbox: pandas and polars frames and Arrow tables, by the names of their variables.
+
+    They move as streams of Arrow, never as pickles. Both sides need pyarrow: here the extra `sandfleet[arrow]`. Pandas'
+    index comes along; one that has a name comes as a column.
+
+    Raises PreconditionFailed (ContextBusy: a cell runs or waits; LanguageCannot: the context's language has no tables;
+    NotATable; LibraryMissing: the sandbox has no pyarrow), NotFoundError (no such context or variable), LimitReached,
+    InvalidArgument, and SandboxError with the reason NoAnswer.
+    """
+
+    def __init__(self, link: Link) -> None:
+        """Use `sandbox.tables`."""
+        self._link = link
+
+    @checked
+    async def get(
+        self,
+        name: str,
+        *,
+        context: str | Context = "default",
+        library: Library | None = None,
+        limit: int = _DEFAULT_LIMIT,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return a copy of the table that a variable holds.
+
+        library  of the table here; None means that of the variable where it is installed here, else pyarrow.
+        limit    largest size of the table, in bytes as Arrow; at most 1 GiB.
+        timeout  of the whole transfer, in seconds; None means 60, at most 600.
+        """
+        _check_installed()
+        request = api.interpreter.GetTableRequest(
+            context_id=context_name(context), name=name, max_bytes=limit, timeout=convert.seconds(timeout)
+        )
+
+        async def attempt(connection: Connection) -> tuple[str, bytearray]:
+            call = connection.interpreter.GetTable(request, metadata=connection.metadata())
+            patience = _patience(self._link, timeout)
+            try:
+                first = await receive_within(patience, call)
+                if first is None or first.WhichOneof("part") != "info":
+                    raise ProtocolError(f"cannot get {name}: the executor did not begin with its description")
+                data = bytearray()
+                while (part := await receive_within(patience, call)) is not None:
+                    data += part.data
+                    if len(data) > limit + _SLACK:
+                        raise LimitReached(f"cannot get {name}: it has more than {limit} bytes")
+                return first.info.kind, data
+            finally:
+                call.cancel()
+
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            kind, data = await self._link.run(attempt, resend=True)
+        return await asyncio.to_thread(_read, name, data, library or kind)
+
+    @checked
+    async def put(
+        self,
+        name: str,
+        table: Any,
+        *,
+        context: str | Context = "default",
+        library: Library | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Make a variable of a context from a table: a frame of pandas or polars, or what has Arrow's interface.
+
+        library  of the variable, where the sandbox has it, else pyarrow; None means that of the table.
+        timeout  of the whole transfer, in seconds; None means 60, at most 600.
+
+        The variable is replaced when the whole table is there. A reviewed sandbox takes none (NotReviewable).
+        """
+        data = await asyncio.to_thread(_written, name, table)
+        kind = library or arrow.kind_of(table)
+        await put(self._link, name, data, context_id=context_name(context), kind=kind, timeout=timeout)
+
+
+async def put(
+    link: Link, name: str, data: bytes | memoryview, *, context_id: str, kind: str, timeout: float | None = None
+) -> None:
+    """Make a variable of a stream of Arrow."""
+    header = api.interpreter.PutTableHeader(
+        context_id=context_id, name=name, kind=kind, timeout=convert.seconds(timeout)
+    )
+    patience = _patience(link, timeout)
+
+    async def attempt(connection: Connection) -> None:
+        call = connection.interpreter.PutTable(None, metadata=connection.metadata())
+        try:
+            await call.write(api.interpreter.PutTableRequest(header=header))
+            await _send(call, data, patience)
+            await call.done_writing()
+        except (api.aio.UsageError, asyncio.InvalidStateError):
+            # The server has answered already; its status gives the reason.
+            pass
+        except BaseException:  # Cancelled: half a table never becomes a variable.
+            call.cancel()
+            raise
+        await within(patience, call)
+        await hear(link.heads, connection.uid, call)
+
+    with tracing.call(*tracing.rpc(api.interpreter.PutTableRequest.DESCRIPTOR)):
+        await link.run(attempt, resend=True)
+
+
+async def _send(
+    call: api.aio.StreamUnaryCall[api.interpreter.PutTableRequest, api.interpreter.PutTableResponse],
+    data: bytes | memoryview,
+    patience: float,
+) -> None:
+    async with server_rejected_upload(call) as rejected:
+        for start in range(0, len(data), _PIECE):
+            piece = api.interpreter.PutTableRequest(data=bytes(data[start : start + _PIECE]))
+            await within(patience, call.write(piece))
+            if rejected():
+                return
+        end = api.interpreter.PutTableEnd(size=len(data))
+        await call.write(api.interpreter.PutTableRequest(end=end))
+
+
+def _patience(link: Link, timeout: float | None) -> float:
+    return (_DEFAULT if timeout is None else timeout) + _MARGIN + link.rpc_timeout
+
+
+def _check_installed() -> None:
+    if not arrow.has("pyarrow"):
+        raise InvalidArgument("cannot move tables: pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+
+
+def _read(name: str, data: bytearray, library: str) -> Any:
+    try:
+        return arrow.read(data, library)
+    except ValueError as error:
+        raise ProtocolError(f"cannot get {name}: {error}") from None
+
+
+def _written(name: str, table: Any) -> memoryview:
+    try:
+        return arrow.streamed(arrow.as_arrow(table))
+    except ValueError as error:
+        raise InvalidArgument(f"cannot put {name}: {error}") from None

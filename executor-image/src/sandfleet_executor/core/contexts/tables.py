@@ -1,0 +1,92 @@
+"""Tables of contexts: checks of requests, and of what an interpreter says of a table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandfleet_executor.core.contexts.frames import BadFrame
+from sandfleet_executor.core.errors import BadRequest
+
+GIVE, TAKE = "give", "take"
+DEFAULT_SECONDS, MAX_SECONDS = 60.0, 600.0
+MAX_BYTES = 1 << 30
+MAX_NAME = 256
+LIBRARIES = ("pandas", "polars", "pyarrow")
+# What an interpreter may say of a table that is not there. The servicer has their statuses.
+REASONS = ("NoTable", "NotATable", "NotArrow", "TooLarge", "LibraryMissing")
+MAX_COUNT = 1 << 62
+MAX_MESSAGE = 1000
+
+
+class NoTableError(Exception):
+    """The interpreter has no such table, or cannot move it; `reason` is one of REASONS."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A table to move. `kind` is its library, where one comes in."""
+
+    op: str
+    name: str
+    seconds: float
+    most_bytes: int = MAX_BYTES
+    kind: str = ""
+
+    @property
+    def verb(self) -> str:
+        return "get" if self.op == GIVE else "put"
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The request to the interpreter."""
+        return {"op": self.op, "name": self.name, "most_bytes": self.most_bytes}
+
+
+@dataclass(frozen=True)
+class Table:
+    """What an interpreter says of a table."""
+
+    kind: str
+    rows: int
+    columns: int
+    size: int
+
+
+def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, kind: str = "") -> Moved:
+    """Raises BadRequest."""
+    verb = "get" if op == GIVE else "put"
+    if not name.isidentifier() or len(name) > MAX_NAME:
+        raise BadRequest(
+            f"cannot {verb} {name[:80]!r}: a variable's name is an identifier of at most {MAX_NAME} characters"
+        )
+    if seconds is not None and not 0 < seconds <= MAX_SECONDS:
+        raise BadRequest(f"cannot {verb} {name} within {seconds:g} s: it has to be above 0 and at most {MAX_SECONDS:g}")
+    if most_bytes > MAX_BYTES:
+        raise BadRequest(f"cannot {verb} {name}: the limit is {most_bytes} bytes, and the most is {MAX_BYTES}")
+    if kind and kind not in LIBRARIES:
+        raise BadRequest(f"cannot {verb} {name} as {kind[:80]!r}: libraries are {', '.join(LIBRARIES)}")
+    return Moved(op, name, seconds or DEFAULT_SECONDS, most_bytes or MAX_BYTES, kind or "pyarrow")
+
+
+def parse(header: Mapping[str, Any]) -> Table:
+    """What the interpreter says first. Raises NoTableError, and BadFrame for anything that is not exactly right."""
+    if header.get("event") == "refused" and header.get("reason") in REASONS:
+        message = header.get("message")
+        text = message[:MAX_MESSAGE] if isinstance(message, str) else "cannot move the table"
+        raise NoTableError(str(header["reason"]), text.encode("utf-8", "replace").decode())
+    if header.get("event") != "table" or header.get("kind") not in LIBRARIES:
+        raise BadFrame("cannot read what the interpreter says of a table")
+    rows, columns, size = (_count(header.get(name)) for name in ("rows", "columns", "bytes"))
+    if columns >= 1 << 31:
+        raise BadFrame("cannot read what the interpreter says of a table: not a count")
+    return Table(str(header["kind"]), rows, columns, size)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_COUNT:
+        raise BadFrame("cannot read what the interpreter says of a table: not a count")
+    return value

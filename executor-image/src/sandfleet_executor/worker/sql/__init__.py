@@ -1,0 +1,1 @@
+"""The context of SQL: DuckDB in a process of its own."""
