@@ -8,9 +8,11 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from sandfleet_operator.api import kube
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Event, Json, Kind, Listing, NotFound, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Event, Invalid, Json, Kind, Listing, NotFound, Ref
 from sandfleet_operator.cluster.kube_api import PagedLists
+from sandfleet_operator.cluster.tasks import a_turn
 from sandfleet_operator.plan.pods import names
+from support.fakes.kube_objects import PatchError, json_patch
 from support.kubernetes.world import TEAM, World, pool_object, template_object
 from transition import fake_time
 from transition import world as operated
@@ -45,6 +47,11 @@ class Crowd(PagedLists):
         for queue in self._watches.get(kind, ()):
             queue.put_nowait(Event("MODIFIED", json.loads(text)))
 
+    def drop(self, ref: Ref) -> None:
+        text = self._texts.get(ref.kind, {}).pop((ref.namespace, ref.name), None)
+        for queue in self._watches.get(ref.kind, ()) if text else ():
+            queue.put_nowait(Event("DELETED", json.loads(text)))
+
     def copies(self, kind: Kind, of: Json, numbers: Sequence[int], says: dict[str, str]) -> None:
         """Copies with names and uids of their own; `says` are texts that have `{}` for the number."""
         text = json.dumps(of)
@@ -62,7 +69,7 @@ class Crowd(PagedLists):
     ) -> AsyncGenerator[Listing, None]:
         texts = [text for (place, _), text in self._texts.get(kind, {}).items() if namespace in {None, place}]
         for start in range(0, max(1, len(texts)), limit):
-            await asyncio.sleep(0)
+            await a_turn()
             page = json.loads(b'{"items":[' + b",".join(texts[start : start + limit]) + b"]}")
             items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"])
             yield Listing(tuple(items), str(self._version))
@@ -91,6 +98,32 @@ class Crowd(PagedLists):
 
     async def close(self) -> None:
         pass
+
+
+class Written(Crowd):
+    """Patches and deletions are done, too. What is created is answered, and never seen again."""
+
+    async def create(self, obj: Json) -> Json:
+        self.writes += 1
+        await asyncio.sleep(0)
+        meta = {"uid": uid("created", self.writes), "resourceVersion": str(self._version), **obj["metadata"]}
+        return {**obj, "metadata": meta}
+
+    async def patch(self, ref: Ref, operations: Sequence[Json], _subresource: str = "", *, brief: bool = False) -> Json:
+        found = await self.get(ref)
+        try:
+            new = json_patch(found, list(operations))
+        except PatchError as error:
+            raise Invalid(422, "Invalid", f"cannot patch {ref}: {error}") from error
+        self.writes += 1
+        self.add(ref.kind, new)
+        return {"metadata": new["metadata"]} if brief else new
+
+    async def delete(self, ref: Ref, **_: Any) -> bool:
+        self.writes += 1
+        await asyncio.sleep(0)
+        self.drop(ref)
+        return True
 
 
 def uid(kind: str, number: int) -> str:
@@ -194,7 +227,7 @@ async def _seeds() -> list[Json]:
 
 def fleets(sandboxes: int) -> Crowd:
     """So many claimed pods with their CodeSandboxes, and as many warm pods of one pool."""
-    crowd, found = Crowd(), [served(one) for one in asyncio.run(_seeds())]
+    crowd, found = Written(), [served(one) for one in asyncio.run(_seeds())]
     by_state = {one["metadata"]["labels"].get(names.STATE): one for one in found if one["kind"] == "Pod"}
     claimed, warm = by_state["claimed"], by_state["warm"]
     (made,) = [one for one in found if one["kind"] == CODE_SANDBOX.kind]

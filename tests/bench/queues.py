@@ -53,10 +53,11 @@ class World:
     waits: dict[str, list[float]] = field(default_factory=dict)
     served: list[str] = field(default_factory=list)
 
-    def claim(self, queue: str, holder: str = "alice") -> None:
+    def claim(self, queue: str, holder: str = "alice", workspace: str = "") -> None:
         key = RequestKey(holder, f"r{next(self.numbers)}", POOL)
         self.asked[key] = self.now, queue
-        self.do(self.scheduler.ask(Claim(key=key, pool=POOL, queue=queue, max_wait=3600.0), self.now))
+        claim = Claim(key=key, pool=POOL, queue=queue, workspace_id=workspace, max_wait=3600.0)
+        self.do(self.scheduler.ask(claim, self.now))
 
     def do(self, actions: list[Action]) -> None:
         for action in actions:

@@ -106,6 +106,32 @@ def test_objects_are_read_by_kind_and_namespace_and_may_change_meanwhile():
     assert store.get(Ref(NODE, "", "demo"))
 
 
+NAMED = st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "a-b", "b"]), st.sampled_from(["x", "x-1", "y"])))
+
+
+@given(NAMED, st.sampled_from(["", "a", "b"]), st.sampled_from(["", "a/x", "a-b/y", "c"]))
+def test_names_come_in_order_from_any_of_them_on(steps, namespace, after):
+    store, there = Store(in_order=(POD,)), set()
+    for version, (comes, place, name) in enumerate(steps):
+        meta = {"namespace": place, "name": name, "uid": f"{place}/{name}", "resourceVersion": str(version)}
+        (store.put if comes else store.remove)(POD, {"metadata": meta})
+        (there.add if comes else there.discard)(f"{place}/{name}")
+    wanted = sorted(one for one in there if one > after and namespace in {"", one.partition("/")[0]})
+    assert list(store.names(POD, namespace, after)) == wanted
+
+
+def test_names_are_found_as_they_are_taken():
+    store = Store(in_order=(POD,))
+    pods = [{"metadata": {"namespace": "a", "name": name, "uid": name, "resourceVersion": "1"}} for name in "bcdef"]
+    for one in pods[:4]:
+        store.put(POD, one)
+    found = store.names(POD)
+    assert next(found) == "a/b"
+    store.remove(POD, pods[1])
+    store.put(POD, pods[4])
+    assert list(found) == ["a/d", "a/e", "a/f"]
+
+
 def test_managed_fields_are_not_kept():
     store = Store()
     obj = a_pod(5)

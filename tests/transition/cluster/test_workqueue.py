@@ -54,6 +54,37 @@ def test_a_waiting_key_is_queued_once():
     assert worked(lambda queue: [queue.add("a") for _ in range(5)], Work()).begun == [("a", 0.0)]
 
 
+def test_keys_behind_let_others_go_first_and_have_their_turn_from_time_to_time():
+    def script(queue):
+        for number in range(5):
+            queue.add(f"b{number}", behind=True)
+        for number in range(8):
+            queue.add(f"a{number}")
+
+    begun = [key for key, _ in worked(script, Work(), workers=1).begun]
+    assert begun == ["a0", "a1", "a2", "b0", "a3", "a4", "a5", "b1", "a6", "a7", "b2", "b3", "b4"]
+
+
+def test_a_key_behind_that_is_added_alone_comes_to_the_front_and_is_worked_on_once():
+    queues = []
+
+    async def script(queue):
+        queues.append(queue)
+        for _ in range(3):
+            for key in "abc":
+                queue.add(key, behind=True)
+            queue.add("c")
+            queue.add("c", behind=True)
+            assert len(queue) == 3
+            await asyncio.sleep(10)
+        queue.add("d", behind=True)
+        queue.add("d")
+
+    begun = [key for key, _ in worked(script, Work(), workers=1).begun]
+    assert begun == [*"cab" * 3, "d"]
+    assert not queues[0]._behind
+
+
 def test_a_key_added_while_its_worker_runs_is_requeued_and_never_runs_twice_at_once():
     async def script(queue):
         queue.add("a")

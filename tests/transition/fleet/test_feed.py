@@ -21,6 +21,10 @@ def young():
     return YoungSessions(Settings(control_plane_namespace="system"), lambda _name: False)
 
 
+def a_store():
+    return Store(in_order=(CODE_SANDBOX,))
+
+
 def put(store, name, version=1, spec=None, **labels):
     meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": str(version), "labels": labels}
     obj = {"kind": CODE_SANDBOX.kind, "metadata": meta, "spec": spec or {"templateRef": {"name": "python"}}}
@@ -56,7 +60,7 @@ async def begun(feed, matches=ANY):
 
 
 async def test_a_change_is_encoded_once_for_all_watches_and_lists(encoded):
-    store = Store()
+    store = a_store()
     feed = SandboxFeed(store, lambda _name: None, young())
     put(store, "a")
     watches = [(await begun(feed))[0] for _ in range(3)]
@@ -70,7 +74,7 @@ async def test_a_change_is_encoded_once_for_all_watches_and_lists(encoded):
 
 
 async def test_news_of_the_egress_alone_is_encoded_again(encoded):
-    store, known = Store(), [None]
+    store, known = a_store(), [None]
     feed = SandboxFeed(store, lambda _name: known[0], young())
     put(store, "a")
     watch, _ = await begun(feed)
@@ -81,7 +85,7 @@ async def test_news_of_the_egress_alone_is_encoded_again(encoded):
 
 
 async def test_others_get_their_turn_while_a_watch_or_a_page_begins():
-    store = Store()
+    store = a_store()
     feed, count = SandboxFeed(store, lambda _name: None, young()), [0]
     for number in range(SANDBOXES):
         put(store, f"s-{number:04}")
@@ -99,7 +103,7 @@ async def test_others_get_their_turn_while_a_watch_or_a_page_begins():
 
 
 async def test_an_unreadable_sandbox_is_on_no_page_and_makes_none_empty():
-    store = Store()
+    store = a_store()
     feed = SandboxFeed(store, lambda _name: None, young())
     put(store, "a")
     put(store, "b", spec={"templateRef": 7})
@@ -111,7 +115,7 @@ async def test_an_unreadable_sandbox_is_on_no_page_and_makes_none_empty():
 
 
 async def test_a_sandbox_that_is_gone_is_shown_to_each_watch_that_wants_its_labels():
-    store = Store()
+    store = a_store()
     feed = SandboxFeed(store, lambda _name: None, young())
     obj = put(store, "a", x="1")
     wanted, _ = await begun(feed, parse_selector("x=1"))
@@ -121,3 +125,28 @@ async def test_a_sandbox_that_is_gone_is_shown_to_each_watch_that_wants_its_labe
     assert (await anext(wanted)).removed.sandbox_id == "team/a"
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(other), 0.01)
+
+
+async def test_a_watch_that_begins_loses_no_change_of_the_meantime():
+    """What it has not come to yet is shown once, as it is then; what it has shown is shown again."""
+    store = a_store()
+    feed = SandboxFeed(store, lambda _name: None, young())
+    for name in "abd":
+        put(store, name)
+    watch = feed.watch("", ANY)
+    assert (await anext(watch)).changed.sandbox_id == "team/a"
+    for name in "abd":
+        feed.say(put(store, name, 2, x="new"), gone=False)
+    gone = put(store, "c")
+    feed.say(gone, gone=False)
+    store.remove(CODE_SANDBOX, store.get_like(CODE_SANDBOX, gone))
+    feed.say(gone, gone=True)
+    seen = [await anext(watch) for _ in range(5)]
+    said = [(one.WhichOneof("event"), one.changed.sandbox_id, one.changed.labels["x"]) for one in seen]
+    assert said == [
+        ("changed", "team/b", "new"),
+        ("changed", "team/d", "new"),
+        ("synced", "", ""),
+        ("changed", "team/a", "new"),
+        ("removed", "", ""),
+    ]

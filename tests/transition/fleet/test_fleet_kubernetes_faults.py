@@ -20,7 +20,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS
 from sandfleet_operator.fleet.kubernetes import unrecorded_claims as unwritten
-from sandfleet_operator.fleet.kubernetes import upkeep
+from sandfleet_operator.fleet.kubernetes import upkeep, writer
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
@@ -171,6 +171,28 @@ async def test_a_refused_deletion_of_a_surplus_warm_pod_is_retried(world):
     await world.kube.merge(Ref(SANDBOX_POOL, TEAM, "fast"), {"spec": {"replicas": 1}})
     await world.until(lambda: len(world.pods()) == 1 == len(fleet.scheduler.inventory))
     assert len(met) == 2
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(2, 2), (100, 8)])
+async def test_a_pool_that_is_emptied_leaves_connections_to_claims(world, monkeypatch, at_once, most):
+    monkeypatch.setattr(writer, "RETIRING", at_once)
+    kube, going, seen = world.client(), [0], []
+    patch = kube.patch
+
+    async def slow(*args, **options):
+        going[0] += 1
+        seen.append(going[0])
+        await asyncio.sleep(0.02)
+        going[0] -= 1
+        return await patch(*args, **options)
+
+    fleet = await world.fleet(kube)
+    await world.kube.merge(Ref(SANDBOX_POOL, TEAM, "fast"), {"spec": {"replicas": 8}})
+    await world.until(lambda: fleet.scheduler.summary("team/fast").warm == 8)
+    monkeypatch.setattr(kube, "patch", slow)
+    await world.kube.merge(Ref(SANDBOX_POOL, TEAM, "fast"), {"spec": {"replicas": 0}})
+    await world.until(lambda: not world.pods())
+    assert max(seen) == most
 
 
 async def test_a_refused_adoption_of_a_claimed_pod_is_retried(world):

@@ -31,6 +31,7 @@ from sandfleet_operator.api.kube import (
     ref_of,
 )
 from sandfleet_operator.cluster.kube_api import PagedLists
+from sandfleet_operator.cluster.tasks import a_turn
 from sandfleet_operator.telemetry.api_metrics import ApiMetrics
 
 JSON_PATCH = "application/json-patch+json"
@@ -120,7 +121,10 @@ class Kube(PagedLists):
     ) -> AsyncGenerator[Listing, None]:
         query = {"labelSelector": selector, "fieldSelector": fields, "limit": str(limit), "continue": ""}
         while True:
-            page = await self._call(f"list {kind}", "GET", collection(kind, namespace or ""), query)
+            doing = f"list {kind}"
+            text = await self._answer(doing, "GET", collection(kind, namespace or ""), query)
+            await a_turn()
+            page = _parsed(doing, text)
             # The server leaves apiVersion and kind out of the items.
             items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
             yield Listing(tuple(items), page["metadata"]["resourceVersion"])
@@ -271,6 +275,21 @@ class Kube(PagedLists):
         kind: Kind | None = None,
     ) -> Json:
         """`kind`: what is written; None: nothing is."""
+        text = await self._answer(doing, method, where, query, body=body, content=content, accept=accept, kind=kind)
+        return _parsed(doing, text)
+
+    async def _answer(
+        self,
+        doing: str,
+        method: str,
+        where: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = PLAIN,
+        accept: str = PLAIN,
+        kind: Kind | None = None,
+    ) -> bytes:
         began, code = time.monotonic(), 0
         try:
             async with asyncio.timeout(self._deadline):
@@ -284,7 +303,7 @@ class Kube(PagedLists):
                 self.metrics.wrote(kind.kind, doing.partition(" ")[0], code, time.monotonic() - began)
         if response.status >= 300:
             raise _refused(doing, response, text)
-        return _parsed(doing, text)
+        return text
 
     async def _send(
         self,

@@ -55,8 +55,6 @@ async def relist(
     async with aclosing(kube.pages(kind, namespace, selector, limit=PAGE)) as pages:
         async for page in pages:
             version = page.resource_version
-            # The page was parsed at a stretch.
-            await asyncio.sleep(0)
             async for obj in in_turns(filter(None, map(keep, page.items)), TURN):
                 seen.add((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
                 take_in(store, kind, obj, saw, gone=False)
@@ -75,9 +73,9 @@ def take_in(store: Store, kind: Kind, obj: Json, saw: Saw, *, gone: bool, keep: 
         saw(kind, gone, store.get_like(kind, obj) or obj, before)
 
 
-async def show_each(store: Store, kind: Kind, see: Callable[[Json], None]) -> None:
-    """Shows each object that the store has, as it is when its turn comes."""
-    async for obj in in_turns(list(store.all(kind)), TURN):
+async def show_each(store: Store, kind: Kind, see: Callable[[Json], None], namespace: str | None = None) -> None:
+    """Shows each object that the store has, of one namespace or of all, as it is when its turn comes."""
+    async for obj in in_turns(list(store.all(kind, namespace)), TURN):
         now = store.get_like(kind, obj)
         if now is not None:
             store.intake.take(kind, now, partial(see, now))

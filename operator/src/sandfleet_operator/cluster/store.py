@@ -1,8 +1,9 @@
 """The newest known version of each object, from the watches and from the answers to our own writes."""
 
 import sys
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sandfleet_operator.api.kube import Json, Kind, Ref
 from sandfleet_operator.cluster.intake import Intake
@@ -13,7 +14,10 @@ MAX_BURIED = 10_000
 
 
 class Store:
-    def __init__(self) -> None:
+    """`in_order`: kinds whose names it keeps in order."""
+
+    def __init__(self, in_order: Sequence[Kind] = ()) -> None:
+        self._in_order: dict[Kind, list[str]] = {kind: [] for kind in in_order}
         # Kind → namespace → name.
         self._objects: dict[Kind, dict[str, dict[str, Json]]] = {}
         # UID → the version up to which reports of the object are ignored.
@@ -35,6 +39,17 @@ class Store:
         wanted = list(places.values()) if namespace is None else [places.get(namespace, {})]
         for place in wanted:
             yield from list(place.values())
+
+    def names(self, kind: Kind, namespace: str = "", after: str = "") -> Iterator[str]:
+        """NAMESPACE/NAME of the objects in order, from the one after `after` on; without a namespace, of all.
+
+        Of a kind whose names are kept in order. Each is found as it is taken: objects may come and go meanwhile.
+        """
+        prefix, known = f"{namespace}/" if namespace else "", self._in_order[kind]
+        last = max(after, prefix)
+        while (place := bisect_right(known, last)) < len(known) and known[place].startswith(prefix):
+            last = known[place]
+            yield last
 
     def specs(self, kind: Kind, namespace: str) -> dict[str, Json]:
         """Name → spec."""
@@ -59,6 +74,8 @@ class Store:
         if self._buried.get(meta.get("uid", ""), -1) >= version_of(obj):
             return False
         place[meta["name"]] = kept(kind, obj)
+        if known is None and kind in self._in_order:
+            insort(self._in_order[kind], _full_name(meta))
         self._changes[kind] += 1
         return True
 
@@ -87,6 +104,8 @@ class Store:
         if known is None or known["metadata"].get("uid") != uid:
             return False
         del place[meta["name"]]
+        if (order := self._in_order.get(kind)) is not None:
+            del order[bisect_left(order, _full_name(meta))]
         self.intake.forget(Ref(kind, meta.get("namespace", ""), meta["name"]))
         self._changes[kind] += 1
         if not place:
@@ -112,6 +131,10 @@ class Store:
         for obj in gone:
             self.remove(kind, obj)
         return gone
+
+
+def _full_name(meta: Json) -> str:
+    return f"{meta.get('namespace', '')}/{meta['name']}"
 
 
 def version_of(obj: Json) -> int:

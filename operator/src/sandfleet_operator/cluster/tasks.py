@@ -9,8 +9,10 @@ import asyncio
 import gc
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 # Seconds between two collections of everything.
 EVERYTHING_SECONDS = 3600.0
@@ -24,11 +26,75 @@ T = TypeVar("T")
 
 
 async def in_turns(items: Iterable[T], many: int) -> AsyncIterator[T]:
-    """The items; after each `many` of them others get their turn."""
-    for number, item in enumerate(items, 1):
-        yield item
+    """The items; before each `many` of them it waits for a turn."""
+    for number, item in enumerate(items):
         if number % many == 0:
+            await a_turn()
+        yield item
+
+
+async def a_turn() -> None:
+    """Waits until a piece of long work, of some milliseconds, may begin: one does in each round of the event loop."""
+    loop = asyncio.get_running_loop()
+    turns = _TURNS.get(loop)
+    if turns is None:
+        turns = _TURNS[loop] = Turns()
+    await turns.next()
+
+
+class Turns:
+    """Of one event loop, in order of asking. What many tasks do in one round is a stretch without anything else."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        # Whether the piece of the next round is given away.
+        self._is_given = False
+
+    async def next(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._is_given:
+            self._waiting.append(turn := loop.create_future())
+            await turn
+        else:
+            self._is_given = True
+            loop.call_soon(self._give)
             await asyncio.sleep(0)
+
+    def _give(self) -> None:
+        self._is_given = False
+        while self._waiting and not self._is_given:
+            turn = self._waiting.popleft()
+            # Its task may have been cancelled.
+            if not turn.done():
+                turn.set_result(None)
+                self._is_given = True
+                asyncio.get_running_loop().call_soon(self._give)
+
+
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+
+
+class Paced(Generic[T]):
+    """Begins `many` of what is added in a turn, in order: thousands that come at once let others have theirs."""
+
+    def __init__(self, begin: Callable[[T], None], many: int) -> None:
+        self._begin, self._many = begin, many
+        self._waiting: deque[T] = deque()
+
+    def add(self, one: T) -> None:
+        self._waiting.append(one)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def close(self) -> None:
+        """What has not begun never does."""
+        self._waiting.clear()
+
+    def _next(self) -> None:
+        for _ in range(min(self._many, len(self._waiting))):
+            self._begin(self._waiting.popleft())
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
 
 
 class BackgroundTasks:
@@ -49,6 +115,36 @@ class BackgroundTasks:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+
+class Sweeps(Generic[T]):
+    """Looks at many objects, one look after the other: one that is asked for again before it begins is made once."""
+
+    def __init__(self, look: Callable[[T], Coroutine[object, object, None]], doing: str) -> None:
+        self._look, self._doing = look, doing
+        # In order of arrival.
+        self._due: dict[T, None] = {}
+        self._background = BackgroundTasks()
+        self._is_running = False
+
+    def add(self, what: T) -> None:
+        self._due[what] = None
+        if not self._is_running:
+            self._is_running = True
+            self._background.begin(self._run(), self._doing)
+
+    async def _run(self) -> None:
+        while self._due:
+            what = next(iter(self._due))
+            del self._due[what]
+            try:
+                await self._look(what)
+            except Exception as error:  # noqa: BLE001 - later looks are about other objects
+                _LOG.warning("cannot %s: %s", self._doing, error)
+        self._is_running = False
+
+    def close(self) -> None:
+        self._background.close()
 
 
 def shorten_collections() -> None:

@@ -14,6 +14,8 @@ Key = TypeVar("Key", bound=Hashable)
 BACKOFF = Backoff(first=0.5, longest=60.0)
 # Rounds that begin before others get their turn: one that waits for nothing takes a millisecond or less.
 TURN = 8
+# Rounds of single keys that go before one of those that wait behind them.
+PASSED = 3
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,11 @@ class WorkQueue(Generic[Key]):
         self._since: dict[Key, float] = {}
         self._workers = workers
         self._waiting: deque[Key] = deque()
+        # Keys that wait behind those, and entries of such that have come to the front since.
+        self._behind: deque[Key] = deque()
+        self._are_behind: set[Key] = set()
+        # Rounds of others since the last one of those behind.
+        self._passed = 0
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._added_while_busy: set[Key] = set()
@@ -51,17 +58,25 @@ class WorkQueue(Generic[Key]):
 
     def __len__(self) -> int:
         """Count of keys that wait for a worker or have one."""
-        return len(self._waiting) + len(self._busy)
+        return len(self._queued) + len(self._busy)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: Key, *, behind: bool = False) -> None:
+        """`behind`: the key is one of many, and lets those that are added alone go first."""
         self._cancel(key)
         if key in self._busy:
             self._added_while_busy.add(key)
         elif key not in self._queued:
             self._queued.add(key)
             self._since[key] = time.monotonic()
-            self._waiting.append(key)
+            (self._behind if behind else self._waiting).append(key)
+            if behind:
+                self._are_behind.add(key)
             self._woken.set()
+        elif not behind and key in self._are_behind:
+            self._are_behind.discard(key)
+            self._waiting.append(key)
+            if not self._are_behind:
+                self._behind.clear()
 
     def add_later(self, key: Key, seconds: float) -> None:
         """Adds the key after a delay. Of two delays the earlier end counts."""
@@ -89,10 +104,10 @@ class WorkQueue(Generic[Key]):
 
     async def _worker(self) -> None:
         while True:
-            while not (self._waiting and self._turn):
+            while not (self._queued and self._turn):
                 await self._wait()
             self._begins()
-            key = self._waiting.popleft()
+            key = self._next()
             waited = time.monotonic() - self._since.pop(key)
             if self._measure is not None:
                 self._measure.began(key, waited)
@@ -110,8 +125,19 @@ class WorkQueue(Generic[Key]):
             # A round that waits for nothing has not let others have their turn.
             await asyncio.sleep(0)
 
+    def _next(self) -> Key:
+        """Of the keys that are queued: one of those behind where no other is left, and else from time to time."""
+        if self._are_behind and (not self._waiting or self._passed >= PASSED):
+            self._passed = 0
+            while (key := self._behind.popleft()) not in self._are_behind:
+                pass
+            self._are_behind.discard(key)
+            return key
+        self._passed += 1
+        return self._waiting.popleft()
+
     async def _wait(self) -> None:
-        if self._waiting:
+        if self._queued:
             await asyncio.sleep(0)
             return
         self._woken.clear()

@@ -10,12 +10,13 @@ from typing import Any
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, State
+from sandfleet_operator.cluster.tasks import Paced
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
 from sandfleet_operator.fleet.queue_views import QueueViews
-from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Resume, Start, Suspend
+from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Resume, Start, Stop, Suspend
 from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
@@ -24,11 +25,15 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 
 # Seconds.
 TICK = 0.25
-STANDINGS_EVERY = 0.1
-# Claims that are told their standing in one go, in milliseconds: with more of them a round takes several.
-STANDINGS_PART = 500
-# Events that are heard before others get their turn: each may begin a task.
+# Between two rounds of telling claims where they stand, and between two parts of a round.
+STANDINGS_EVERY, PARTS_EVERY = 0.1, 0.02
+# Claims that are told in one part, which takes some milliseconds.
+STANDINGS_PART = 100
+# Events that are heard before others get their turn: each may begin a task, and after a takeover there is one for each
+# warm sandbox.
 EVENTS_PART = 20
+# Sandboxes whose end begins before others get their turn.
+STOPS_PART = 10
 RELEASE_TIMEOUT = 15.0
 # How long a caller without a deadline of its own waits for a replacement.
 RECOVERY_WAIT = 60.0
@@ -69,8 +74,8 @@ class FleetDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         # What is left of a round of standings; whether another one is due after it, and the next part of either.
         self._round: Iterator[dict[RequestKey, Queued]] | None = None
-        self._standings_due = self._part_due = False
-        self._serving = False
+        self._standings_due = self._part_due = self._serving = False
+        self._stops = Paced[Action](lambda stop: self._spawn(self._incarnations.carry_out(stop)), STOPS_PART)
 
     # Its life.
 
@@ -90,6 +95,7 @@ class FleetDriver:
         self._serving = False
         self._watches.settle_all(_stopping("claim"))
         await self._backend.close()
+        self._stops.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -103,7 +109,6 @@ class FleetDriver:
             except ImpossibleEventError as error:
                 _LOG.warning("%s", error)
             if number % EVENTS_PART == 0:
-                # After a takeover there is one for each warm sandbox, and none of them needs a wait.
                 await asyncio.sleep(0)
 
     async def _on(self, event: Event) -> None:
@@ -256,9 +261,8 @@ class FleetDriver:
 
     def pools(self) -> list[tuple[Pool, PoolSummary]]:
         """By name, with how full each is."""
-        return [
-            (pool, self.scheduler.summary(pool.name)) for pool in sorted(self.scheduler.pools, key=lambda one: one.name)
-        ]
+        known = sorted(self.scheduler.pools, key=lambda one: one.name)
+        return [(pool, self.scheduler.summary(pool.name)) for pool in known]
 
     # What the scheduler asks.
 
@@ -272,7 +276,7 @@ class FleetDriver:
                 change.set_result(None)
         if self._watches:
             self._standings_due = True
-            self._publish_soon()
+            self._publish_soon(STANDINGS_EVERY)
 
     def _carry_out(self, action: Action) -> None:
         self.noted(action)
@@ -288,6 +292,8 @@ class FleetDriver:
             case Start() if not self._serving:
                 # What ends while the fleet ends is not replaced.
                 pass
+            case Stop():
+                self._stops.add(action)
             case Suspend(sandbox) | Resume(sandbox):
                 # At once: what others show of its mode is out of date from now on, not from when it is written.
                 self._backend.decided(sandbox)
@@ -301,10 +307,10 @@ class FleetDriver:
         if self._serving:
             self.do(self.scheduler.leave(key, self._clock()))
 
-    def _publish_soon(self) -> None:
+    def _publish_soon(self, seconds: float) -> None:
         if not self._part_due:
             self._part_due = True
-            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+            asyncio.get_running_loop().call_later(seconds, self._publish_standings)
 
     def _publish_standings(self) -> None:
         """Tells the next of the claims that wait where they stand: so many that others need not wait for it."""
@@ -321,7 +327,7 @@ class FleetDriver:
                     self._standings_due = True
                 told += 1
         if self._watches and (self._round is not None or self._standings_due):
-            self._publish_soon()
+            self._publish_soon(STANDINGS_EVERY if self._round is None else PARTS_EVERY)
 
     async def change(self, sandbox_id: str, within: float | None = None) -> None:
         """Returns after the next change of the sandbox, or after `within` seconds."""

@@ -61,6 +61,8 @@ WORKERS = 32
 RESYNC_SECONDS = 300.0
 # Objects whose keys a resync adds before others get their turn.
 WOKEN = 200
+# Keys of one change that are looked at at once. If it has more, they let other changes go first; so do all of a resync.
+FEW = 8
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +166,7 @@ class Operator:
         self._applier.revisions.forget()
         for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
             async for obj in in_turns(self.store.all(kind), WOKEN):
-                self._wake(kind, obj)
+                self._wake(kind, obj, few=0)
         for policy in filter(is_ours, self.store.all(NETWORK_POLICY)):
             # The last sandbox of its namespace may have been deleted while no operator was running.
             self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
@@ -208,22 +210,22 @@ class Operator:
     def _look_again(self, whom: AskServices) -> None:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))
 
-    def _wake(self, kind: Kind, obj: Json) -> None:
+    def _wake(self, kind: Kind, obj: Json, few: int = FEW) -> None:
         if kind == NODE:
             if not self._nodes:
                 asyncio.get_running_loop().call_soon(self._wake_nodes)
             self._nodes.add(obj["metadata"]["name"])
 
         def woken() -> None:
-            for key in keys_of(kind, obj, self.store):
-                self.queue.add(key)
+            for number, key in enumerate(keys_of(kind, obj, self.store)):
+                self.queue.add(key, behind=number >= few)
 
         self.store.intake.take(kind, obj, woken)
 
     def _wake_nodes(self) -> None:
         nodes, self._nodes = self._nodes, set()
-        for key in on_nodes(nodes, self.store):
-            self.queue.add(key)
+        for number, key in enumerate(on_nodes(nodes, self.store)):
+            self.queue.add(key, behind=number >= FEW)
 
     def _is_busy(self, namespace: str) -> bool:
         return self.queue.is_busy(lambda key: key.what == "sandbox" and key.namespace == namespace)

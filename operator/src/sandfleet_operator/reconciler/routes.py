@@ -84,10 +84,10 @@ def _sandboxes_of(namespace: str, obj: Json) -> Iterator[Key]:
 
 def _of_policy(namespace: str, name: str, obj: Json, store: Store) -> Iterator[Key]:
     """A policy of others may open any sandbox of its namespace."""
-    if not is_ours(obj):
-        yield from (Key("sandbox", namespace, one["metadata"]["name"]) for one in store.all(CODE_SANDBOX, namespace))
     if name == names.DEFAULT_DENY:
         yield Key("namespace", namespace)
+    if not is_ours(obj):
+        yield from (Key("sandbox", namespace, one["metadata"]["name"]) for one in store.all(CODE_SANDBOX, namespace))
     for owner in owners_of(obj):
         if owner.kind == "CodeSandbox":
             yield Key("sandbox", namespace, owner.name)

@@ -17,6 +17,7 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kinds.template import Egress
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.cluster.tasks import Sweeps, in_turns
 from sandfleet_operator.fleet.incarnations import Executors
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
@@ -29,6 +30,8 @@ from sandfleet_operator.plan.witness import Head
 PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
 # Executors that are asked at the same time: claims are answered beside this, and a connection costs two handshakes.
 AT_ONCE = 16
+# Sessions that are looked at before others get their turn.
+TURN = 100
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ class EgressChecks:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._sweeps = Sweeps(self._look_at_all, "look at egress again")
 
     def of(self, name: str) -> Known | None:
         """None where no claim is served."""
@@ -118,10 +122,18 @@ class EgressChecks:
             entry.task.add_done_callback(_report)
         self._say(name)
 
-    def look_again(self) -> None:
-        """A template has changed."""
-        for name, entry in list(self._entries.items()):
-            self.look(name, entry.own)
+    def look_again(self, namespace: str, template: str) -> None:
+        """The template has changed."""
+        self._sweeps.add((namespace, template))
+
+    async def _look_at_all(self, changed: tuple[str, str]) -> None:
+        """Those that list what the template lists."""
+        async for name in in_turns(list(self._entries), TURN):
+            entry, session = self._entries.get(name), self._session_of(name)
+            if entry is None or session is None or entry.own is not None:
+                continue
+            if (name.partition("/")[0], session.template) == changed:
+                self.look(name, None)
 
     def forget(self, name: str) -> None:
         entry = self._entries.pop(name, None)
@@ -129,6 +141,7 @@ class EgressChecks:
             entry.task.cancel()
 
     def close(self) -> None:
+        self._sweeps.close()
         for name in list(self._entries):
             self.forget(name)
 

@@ -1,6 +1,7 @@
 """CodeSandboxes as callers of the fleet see them, and the feed of their changes for callers that watch."""
 
 import asyncio
+import heapq
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -171,10 +172,14 @@ def _has_begun(obj: Json) -> bool:
 Matches = Callable[[Mapping[str, str]], bool]
 
 
+# An object, and whether it is gone.
+News = tuple[Json, bool]
+
+
 class _Reader:
     def __init__(self) -> None:
-        # What it has not seen: the last object by name, and whether it is gone.
-        self.news: dict[str, tuple[Json, bool]] = {}
+        # What it has not seen, by name.
+        self.news: dict[str, News] = {}
         self.came = asyncio.Event()
 
 
@@ -236,21 +241,25 @@ class SandboxFeed:
         namespace, _, own = name.partition("/")
         return self._store.get(Ref(CODE_SANDBOX, namespace, own))
 
-    def _all(self, namespace: str | None) -> Iterator[Json]:
-        for obj in self._store.all(CODE_SANDBOX, namespace):
-            if self._young.get(key_of(obj)) is None:
+    def _in_order(self, namespace: str, after: str = "") -> Iterator[Json]:
+        """By name, from the one after `after` on, each as it is when its turn comes; without a namespace, of all."""
+        young = sorted(name for one in self._young.all(namespace or None) if (name := key_of(one)) > after)
+        last = ""
+        for name in heapq.merge(self._store.names(CODE_SANDBOX, namespace, after), young):
+            obj = self._young.get(name) or self._written(name)
+            # A young session may be written down meanwhile, and has both names then.
+            if obj is not None and name != last:
                 yield obj
-        yield from self._young.all(namespace)
+            last = name
 
     async def page(self, namespace: str, matches: Matches, after: str, size: int) -> tuple[list[bytes], str]:
         """So many messages by name, from the one after `after` on; and the last name, empty where no more follow.
 
         Without a namespace: of all.
         """
-        there = (obj for obj in self._all(namespace or None) if key_of(obj) > after)
         found: list[bytes] = []
         last = ""
-        async for obj in in_turns(sorted(there, key=key_of), TURN):
+        async for obj in in_turns(self._in_order(namespace, after), TURN):
             if not matches(obj["metadata"].get("labels") or {}):
                 continue
             try:
@@ -269,20 +278,21 @@ class SandboxFeed:
         reader, sequence = _Reader(), 0
         self._readers.add(reader)
         try:
-            for obj in self._all(namespace or None):
-                reader.news[key_of(obj)] = (obj, False)
-            first = True
+            news, synced = self._first(reader, namespace), False
             while True:
-                async for message in in_turns(self._taken(reader, namespace, matches), TURN):
-                    sequence += 1
-                    message.sequence = sequence
-                    yield message
-                if first:
+                async for obj, gone in in_turns(news, TURN):
+                    for message in self._responses(obj, namespace, matches, gone=gone):
+                        sequence += 1
+                        message.sequence = sequence
+                        yield message
+                if not synced:
                     sequence += 1
                     yield fleet_pb2.WatchResponse(sequence=sequence, synced=True)
-                    first = False
+                    synced = True
                 await reader.came.wait()
                 reader.came.clear()
+                taken, reader.news = reader.news, {}
+                news = iter(taken.values())
         finally:
             self._readers.discard(reader)
 
@@ -298,18 +308,25 @@ class SandboxFeed:
             self._encoded[name] = obj, egress, encoded
         return encoded
 
-    def _taken(self, reader: _Reader, namespace: str, matches: Matches) -> Iterator[fleet_pb2.WatchResponse]:
-        news, reader.news = reader.news, {}
-        for obj, gone in news.values():
-            if namespace and obj["metadata"]["namespace"] != namespace:
-                continue
-            try:
-                labels = by_metadata(obj).meta.labels if gone else obj["metadata"].get("labels") or {}
-                if matches(labels):
-                    yield self._response(obj, gone=gone)
-            except FleetError as error:
-                self.unreadable.note(CODE_SANDBOX, obj, error)
-                yield from self._unreadable(obj, error, matches)
+    def _first(self, reader: _Reader, namespace: str) -> Iterator[News]:
+        """What is there when a watch begins. The reader need not see it again."""
+        for obj in self._in_order(namespace):
+            reader.news.pop(key_of(obj), None)
+            yield obj, False
+
+    def _responses(
+        self, obj: Json, namespace: str, matches: Matches, *, gone: bool
+    ) -> Iterator[fleet_pb2.WatchResponse]:
+        """One, or none where this watch is not for the object."""
+        if namespace and obj["metadata"]["namespace"] != namespace:
+            return
+        try:
+            labels = by_metadata(obj).meta.labels if gone else obj["metadata"].get("labels") or {}
+            if matches(labels):
+                yield self._response(obj, gone=gone)
+        except FleetError as error:
+            self.unreadable.note(CODE_SANDBOX, obj, error)
+            yield from self._unreadable(obj, error, matches)
 
     def _response(self, obj: Json, *, gone: bool) -> fleet_pb2.WatchResponse:
         if gone:

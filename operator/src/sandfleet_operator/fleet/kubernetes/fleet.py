@@ -92,7 +92,7 @@ class KubernetesFleet:
     ) -> None:
         self._authority = authority
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
-        store = self._store = Store()
+        store = self._store = Store(in_order=(CODE_SANDBOX,))
         self.catalog = Catalog(store, settings)
         self.feed = SandboxFeed(store, self._egress_of, YoungSessions(settings, self._is_served))
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
@@ -241,7 +241,7 @@ class KubernetesFleet:
         else:
             self._upkeep.look_soon()
             if kind == SANDBOX_TEMPLATE:
-                self.egresses.look_again()
+                self.egresses.look_again(obj["metadata"]["namespace"], obj["metadata"]["name"])
                 self._queues.saw_template(obj)
 
     def _admitted(self, name: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -42,6 +42,9 @@ FAILED = Backoff(first=0.1, longest=5.0)
 REFUSED = Backoff(first=0.1, longest=60.0)
 # How long the CodeSandbox of an ended claim may take to go before a new one of the same request is given up.
 MAKE_ROOM = 30.0
+# Warm pods that are retired at the same time. A pool of thousands that is emptied would otherwise take all connections
+# to the API server, and claims would wait for one.
+RETIRING = 16
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -58,6 +61,7 @@ class Writer:
         self._kube = kube
         self._leading = leading
         self._tasks: set[asyncio.Task[None]] = set()
+        self._retiring = asyncio.Semaphore(RETIRING)
 
     def fencing(self) -> int:
         """Asked before each write. Raises NotLeadingError."""
@@ -94,7 +98,7 @@ class Writer:
         `record` is the claim that was sent for it, `claimed` says whether that has certainly arrived.
         """
         # In this order: what was sent may arrive between the two.
-        if not claimed and await self.patch(pod, retire_patch(pod_uid)):
+        if not claimed and await self._has_retired(pod, pod_uid):
             return True
         if record is not None and await self.patch(pod, retire_patch(pod_uid, record)):
             return True
@@ -106,6 +110,11 @@ class Writer:
         mine = record_text(record) if record is not None else None
         # Retired already, by a write whose reply was lost.
         return said in {None, mine} and (meta.get("labels") or {}).get(names.STATE) == PodState.RETIRING.value
+
+    async def _has_retired(self, pod: Ref, pod_uid: str) -> bool:
+        """Whether the pod was warm, and is retired now."""
+        warm = retire_patch(pod_uid)
+        return await self._insist(f"retire {pod}", lambda: self._patched(pod, warm), turns=self._retiring) is not None
 
     async def delete_claimed(self, pod: Ref, pod_uid: str, record: Record, seen: Json | None) -> bool:
         """Deletes the pod of exactly this claim, with one write as a rule. Raises NotLeadingError.
@@ -310,13 +319,19 @@ class Writer:
         except NotLeadingError as error:
             _LOG.info("%s", error)
 
-    async def _insist(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Retries `work`, also after refusals: rights and admission change. Raises NotLeadingError."""
+    async def _insist(
+        self, doing: str, work: Callable[[], Awaitable[T]], *, turns: asyncio.Semaphore | None = None
+    ) -> T:
+        """Retries `work`, also after refusals: rights and admission change. Raises NotLeadingError.
+
+        `turns` is held while it tries, and not between two tries.
+        """
         failures = 0
         while True:
-            self.fencing()
             try:
-                return await work()
+                async with turns or nullcontext():
+                    self.fencing()
+                    return await work()
             except KubeError as error:
                 # Conflict: others wrote the same object faster than the API server could try again.
                 passing = error.unsettled or isinstance(error, Conflict) or error.status == 429

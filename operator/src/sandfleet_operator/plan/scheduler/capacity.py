@@ -99,10 +99,7 @@ class Capacity:
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:
         """The warm ones to end: stale ones first, then the oldest."""
-        if many <= 0:
-            return []
-        warm = list(self._inventory.of_pool(pool.name, State.WARM))
-        return list(islice(sorted(warm, key=lambda one: one.revision == pool.revision), many))
+        return list(islice(self._inventory.of_pool(pool.name, State.WARM, last=pool.revision), max(0, many)))
 
     def start_is_overdue(self, sandbox: Sandbox, timeout: float, now: float) -> bool:
         replaced = sandbox.state is State.RECOVERING and sandbox.running and self._limits.recovers

@@ -31,6 +31,9 @@ from sandfleet_operator.plan.scheduler.refill import (
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
+# Sandboxes that a cycle ends: there are cycles at each event and several times a second.
+ENDED_AT_ONCE = 25
+
 
 class SchedulingCycle:
     """Heads → snapshot → nominate → order → admit → requeue. `new_id` makes a name for something of the given pool."""
@@ -161,7 +164,9 @@ class SchedulingCycle:
             actions += self._start(pool, waiting, now)
         for _ in range(plan.shared):
             actions += self._start(pool, None, now)
-        for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply, demands.lent)):
+        for sandbox in self._capacity.dispensable(
+            pool, min(ENDED_AT_ONCE, plan.evict or surplus(supply, demands.lent))
+        ):
             step = lifecycle.ended(sandbox, EndReason.NOT_NEEDED.value)
             actions += self._transitions.apply(sandbox, step, now)
         return actions

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, EndReason
-from sandfleet_operator.api.values import ASLEEP, Sandbox
+from sandfleet_operator.api.values import ASLEEP, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, AskLease
 from sandfleet_operator.plan.scheduler.capacity import Capacity
@@ -34,23 +34,35 @@ class Deadlines:
 
     def pass_to(self, now: float) -> list[Action]:
         """Everything whose time is over at `now`."""
-        actions = self._patience.pass_to(now)
-        for sandbox in self._inventory.all():
-            timeout = self._queues.start_timeout(sandbox.pool) or self._limits.start_timeout
-            if self._capacity.start_is_overdue(sandbox, timeout, now):
-                why = f"cannot start a sandbox: not ready within {timeout:g} s"
-                actions += self._transitions.apply(
-                    sandbox, lifecycle.unfit(sandbox, ClaimReason.START_TIMEOUT.problem(why)), now
-                )
-            elif self._capacity.lease_is_over(sandbox, now):
-                actions += self._lease_over(sandbox, now)
-            elif self._suspension_is_over(sandbox, now):
-                step = lifecycle.ended(sandbox, EndReason.SUSPENSION_OVER.value)
-                actions += self._transitions.apply(sandbox, step, now)
+        actions = [*self._patience.pass_to(now), *self._overdue_starts(now), *self._ended_sessions(now)]
         for state in self._queues.all():
             if state.trouble is not None and state.trouble.is_stale(now):
                 state.trouble = None
             actions += self._abandoned_gangs(state, now)
+        return actions
+
+    def _overdue_starts(self, now: float) -> list[Action]:
+        """Of the few sandboxes that are being started; an executor that is replaced is, where the fleet does that."""
+        states = (State.STARTING, State.RESUMING, *((State.RECOVERING,) if self._limits.recovers else ()))
+        actions: list[Action] = []
+        for sandbox in [one for state in states for one in self._inventory.in_state(state)]:
+            timeout = self._queues.start_timeout(sandbox.pool) or self._limits.start_timeout
+            if self._capacity.start_is_overdue(sandbox, timeout, now):
+                problem = ClaimReason.START_TIMEOUT.problem(f"cannot start a sandbox: not ready within {timeout:g} s")
+                actions += self._transitions.apply(sandbox, lifecycle.unfit(sandbox, problem), now)
+        return actions
+
+    def _ended_sessions(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for sandbox_id in self._inventory.ends.over(now):
+            sandbox = self._inventory.get(sandbox_id)
+            if sandbox is None:
+                continue
+            if self._capacity.lease_is_over(sandbox, now):
+                actions += self._lease_over(sandbox, now)
+            elif self._suspension_is_over(sandbox, now):
+                step = lifecycle.ended(sandbox, EndReason.SUSPENSION_OVER.value)
+                actions += self._transitions.apply(sandbox, step, now)
         return actions
 
     def _abandoned_gangs(self, state: PoolState, now: float) -> list[Action]:

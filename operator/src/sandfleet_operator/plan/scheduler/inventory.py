@@ -8,6 +8,7 @@ from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.queues.quota import Vector, vector
+from sandfleet_operator.plan.scheduler.sessions.ends import EndsOfSessions
 
 
 class Inventory:
@@ -30,6 +31,7 @@ class Inventory:
         self._unmade: Counter[str] = Counter()
         # What sandboxes and others use of the quotas of queues.
         self.ledger = Ledger()
+        self.ends = EndsOfSessions(self._sandboxes)
 
     def __len__(self) -> int:
         return len(self._sandboxes)
@@ -47,6 +49,7 @@ class Inventory:
             self._forget(sandbox.sandbox_id)
             self._index(sandbox)
         self._sandboxes[sandbox.sandbox_id] = sandbox
+        self.ends.note(sandbox)
         if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
             self._by_claim[sandbox.claim.key] = sandbox.sandbox_id
 
@@ -82,10 +85,10 @@ class Inventory:
     def count(self, state: State) -> int:
         return len(self._by_state[state])
 
-    def of_pool(self, pool: str, state: State, first: str = "") -> Iterator[Sandbox]:
-        """Revision `first` first; within a revision the longest in that state first. Do not change them meanwhile."""
+    def of_pool(self, pool: str, state: State, *, last: str | None = None) -> Iterator[Sandbox]:
+        """Revision `last` last; within a revision the longest in that state first. Do not change them meanwhile."""
         revisions = self._by_pool.get((pool, state), {})
-        for revision in sorted(revisions, key=lambda one: one != first):
+        for revision in sorted(revisions, key=lambda one: one == last):
             yield from (self._sandboxes[name] for name in revisions[revision])
 
     def first_of(self, pool: str, state: State, revision: str) -> Sandbox | None:

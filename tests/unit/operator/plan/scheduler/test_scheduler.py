@@ -1,11 +1,14 @@
 """The fleet's decisions: what happened, then what is to be done."""
 
+from dataclasses import replace
+
 import pytest
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Exit, Isolation, State
+from sandfleet_operator.plan.scheduler import cycle
 from sandfleet_operator.plan.scheduler.actions import AskLease, Bind, DropWorkspace, Start, Stop
-from support.fleet.builders import NOW, a_claim, a_sandbox, a_scheduler, answers, of_kind
+from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, answers, of_kind
 
 UNFIT = Problem(Code.INTERNAL, "SandboxUnfit", "cannot hand out a sandbox: it is another one")
 KILLED = Exit(signal="SIGKILL")
@@ -117,6 +120,19 @@ def test_starts_of_abandoned_claims_end_above_the_target():
     stops = [stop for one in starting for stop in of_kind(scheduler.ready(one.sandbox_uid, NOW), Stop)]
     assert len(stops) == len(starting) - 1
     assert len(warm(scheduler)) == 1
+
+
+def test_a_pool_that_shrinks_ends_so_many_sandboxes_in_a_cycle_stale_ones_first(monkeypatch):
+    monkeypatch.setattr(cycle, "ENDED_AT_ONCE", 2)
+    scheduler = a_scheduler(target_warm=5, max_starting=8)
+    warm_up(scheduler)
+    first, *_, last = sorted(warm(scheduler))
+    stale = scheduler.inventory.get(last)
+    scheduler.inventory.put(replace(stale, revision="old"))
+    ended = [[one.sandbox.sandbox_id for one in of_kind(scheduler.set_pool(a_pool(target_warm=0), NOW), Stop)]]
+    while stops := of_kind(scheduler.tick(NOW), Stop):
+        ended.append([one.sandbox.sandbox_id for one in stops])
+    assert ([len(some) for some in ended], ended[0]) == ([2, 2, 1], [last, first])
 
 
 def test_a_sandbox_that_cannot_be_opened_is_ended_and_its_claim_gets_the_next():

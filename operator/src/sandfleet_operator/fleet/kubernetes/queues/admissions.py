@@ -30,7 +30,9 @@ from sandfleet_operator.api.table import encode
 from sandfleet_operator.api.values import Amount
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.reflector import show_each
 from sandfleet_operator.cluster.store import Store, version_of
+from sandfleet_operator.cluster.tasks import Sweeps
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
 from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
@@ -115,8 +117,10 @@ class Admissions:
         self._known: dict[str, _Known] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(WRITERS)
+        self._sweeps = Sweeps(self._look_at_template, "look at the sandboxes of a template")
 
     async def close(self) -> None:
+        self._sweeps.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -139,11 +143,23 @@ class Admissions:
         if not gone and self._decide(name, obj, sandbox) is not None:
             self._begin(name)
 
-    def look_in(self, namespace: str, template: str = "") -> None:
-        """The queues of the namespace, or this template, have changed."""
+    def look_in(self, namespace: str) -> None:
+        """The queues of the namespace have changed. All is counted before anything else is admitted."""
         for obj in list(self._store.all(CODE_SANDBOX, namespace)):
-            if not template or referred(obj, "templateRef") == template:
-                self._store.intake.take(CODE_SANDBOX, obj, partial(self.look, obj))
+            self._store.intake.take(CODE_SANDBOX, obj, partial(self.look, obj))
+
+    def template_changed(self, namespace: str, name: str) -> None:
+        """What its sandboxes request may have changed."""
+        self._sweeps.add((namespace, name))
+
+    async def _look_at_template(self, changed: tuple[str, str]) -> None:
+        namespace, template = changed
+
+        def look(obj: Json) -> None:
+            if referred(obj, "templateRef") == template:
+                self.look(obj)
+
+        await show_each(self._store, CODE_SANDBOX, look, namespace)
 
     def admitted(self, name: str) -> None:
         """The scheduler has admitted it."""

@@ -100,7 +100,7 @@ class Queues:
 
     def saw_template(self, obj: Json) -> None:
         """What its sandboxes count may have changed."""
-        self._admissions.look_in(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._admissions.template_changed(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
     def _look_in(self, namespace: str) -> None:
         self._admissions.look_in(namespace)

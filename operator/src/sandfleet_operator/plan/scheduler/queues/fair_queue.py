@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 
 from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.copies import replace
@@ -258,16 +258,16 @@ class FairQueue:
                 found[name] = min(len(line), math.ceil(position * line.weight / weight))
         return {name: many for name, many in found.items() if many}
 
-    def positions(self, now: float) -> dict[int, int]:
-        """Of all claims: the number of the claim → its position."""
-        found: dict[int, int] = {}
-        for line in self._lines.values():
-            places = accumulate(map(cost, order := line.in_order(now)), initial=1)
-            for place, one in zip(places, order, strict=False):
-                found[one.number] = place + self._alone.before(one)
-        for one in chain(self._alone, self.gangs):
-            found[one.number] = self.position(one)
-        return found
+    def positions(self, now: float) -> Iterator[tuple[Waiting, int]]:
+        """The claims with their positions, in any order, each found as it is taken. Some may have left by then."""
+        for line in list(self._lines.values()):
+            place = 1
+            for one in line.in_order(now):
+                if one.claim.gang is None:
+                    yield one, place + self._alone.before(one)
+                place += cost(one)
+        for one in chain(list(self._alone), list(self.gangs)):
+            yield one, self.position(one)
 
     # Lines.
 

@@ -115,6 +115,10 @@ def test_a_claim_that_waits_again_has_its_old_turn():
     assert [one.number for one in served(queue, 3)] == [first.number, 2, 12]
 
 
+def positions(queue):
+    return {one.number: place for one, place in queue.positions(NOW)}
+
+
 POSITIONS = st.lists(
     st.tuples(
         st.sampled_from(["arrive", "serve", "leave"]),
@@ -132,7 +136,7 @@ def test_a_position_gets_worse_only_when_a_claim_of_another_holder_or_a_higher_c
     queue = a_queue(priority_classes=(PriorityClass("high"), PriorityClass("low")), ageing=0.0)
     numbers, there = itertools.count(1), {}
     for what, holder, priority, number in steps:
-        before = queue.positions(NOW)
+        before = positions(queue)
         arrived = None
         match what:
             case "arrive":
@@ -144,7 +148,7 @@ def test_a_position_gets_worse_only_when_a_claim_of_another_holder_or_a_higher_c
                     del there[one.number]
             case "leave" if number in there:
                 queue.discard(there.pop(number))
-        after = queue.positions(NOW)
+        after = positions(queue)
         assert sorted(after.values()) == list(range(1, len(there) + 1))
         assert after.keys() == there.keys()
         for one in after.keys() & before.keys():
@@ -164,5 +168,5 @@ def test_claims_are_served_in_the_order_of_their_positions(steps):
             queue.add(next(claims("a", 1, next(numbers), holder, priority=priority)))
         elif what == "serve":
             served(queue, number)
-    expected = {place: number for number, place in queue.positions(NOW).items()}
+    expected = {place: number for number, place in positions(queue).items()}
     assert [one.number for one in served(queue, 1000)] == [expected[place] for place in sorted(expected)]

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import QueueReason
@@ -94,27 +94,22 @@ class Standings:
     def parts(self, most: int, clock: Callable[[], float]) -> Iterator[dict[RequestKey, Queued]]:
         """Of every claim that waits, `most` at a time: what lies between may change them.
 
-        Positions are those of the first part of the claim's pool. Claims that have left since are left out.
+        Claims that have left since their positions were counted are left out.
         """
         for state in self._queues.all():
-            if not len(state.queue):
-                continue
-            claims, positions = iter(list(state.queue)), state.queue.positions(clock())
-            while part := list(islice(claims, most)):
-                yield self._part(state, part, positions, clock())
-        yield self._starting(clock())
+            placed = chain(state.queue.positions(clock()), self._starting(state))
+            while part := list(islice(placed, most)):
+                yield self._part(state, part, clock())
 
-    def _part(
-        self, state: PoolState, claims: list[Waiting], positions: Mapping[int, int], now: float
-    ) -> dict[RequestKey, Queued]:
+    def _part(self, state: PoolState, placed: list[tuple[Waiting, int]], now: float) -> dict[RequestKey, Queued]:
         found: dict[RequestKey, Queued] = {}
         outlook, views = self._outlook(state, now), dict[tuple[str, Gang | None], View]()
-        for waiting in claims:
+        for waiting, position in placed:
             if self._inventory.waiting.get(waiting.claim.key) is waiting:
                 shared = waiting.claim.queue, waiting.claim.gang
                 view = views.get(shared) or self._view(waiting, state, outlook, now)
                 views[shared] = view
-                found[waiting.claim.key] = self._standing(waiting, positions[waiting.number], state, view)
+                found[waiting.claim.key] = self._standing(waiting, position, state, view)
         return found
 
     def explain(self, key: RequestKey, now: float) -> Explanation | None:
@@ -184,11 +179,12 @@ class Standings:
         first, last = map(state.estimates.eta, bases)
         return first, last
 
-    def _starting(self, now: float) -> dict[RequestKey, Queued]:
-        """Of the claims for which a sandbox of their own is being started."""
-        starting = (one for one in self._inventory.in_state(State.STARTING) if one.claim is not None)
-        keys = (one.claim.key for one in starting if one.claim is not None)
-        return {key: standing for key in keys if (standing := self.of(key, now)) is not None}
+    def _starting(self, state: PoolState) -> Iterator[tuple[Waiting, int]]:
+        """The claims for which sandboxes of their own are being started, with their positions."""
+        for one in list(self._inventory.of_pool(state.pool.name, State.STARTING)):
+            waiting = self._waiting(one.claim.key) if one.claim is not None else None
+            if waiting is not None:
+                yield waiting, state.queue.position(waiting)
 
     def _waiting(self, key: RequestKey) -> Waiting | None:
         waiting = self._inventory.waiting.get(key)

@@ -4,7 +4,6 @@ import bisect
 import heapq
 import math
 from collections.abc import Iterator
-from itertools import accumulate
 
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
@@ -13,13 +12,16 @@ from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
 # Entries of claims that are gone are removed once they outnumber the holders by this.
 STALE = 64
 
+# Start tag, arrival and holder of a claim.
+Entry = tuple[float, tuple[float, int], str]
+
 
 class HolderTurns:
     def __init__(self) -> None:
         self._claims: dict[str, list[Waiting]] = {}
         self._time: VirtualTime[str] = VirtualTime()
-        # Start tag, arrival and holder of each holder's first claim, beside entries of claims that are gone.
-        self._heap: list[tuple[float, tuple[float, int], str]] = []
+        # Of each holder's first claim, beside entries of claims that are gone.
+        self._heap: list[Entry] = []
         self._len = 0
 
     def __len__(self) -> int:
@@ -91,16 +93,40 @@ class HolderTurns:
         mine = self._time.start(holder) + own, arrival(waiting)
         return 1 + own + sum(self._before(mine, other) for other in self._claims if other != holder)
 
-    def in_order(self) -> list[Waiting]:
-        """The next one first, as if no further claim came."""
-        if len(self._claims) == 1:
-            return list(next(iter(self._claims.values())))
-        tagged = (
-            (tag, arrival(one), one)
-            for holder, claims in self._claims.items()
-            for tag, one in zip(accumulate(map(cost, claims), initial=self._time.start(holder)), claims, strict=False)
-        )
-        return [one for _, _, one in sorted(tagged, key=lambda entry: entry[:2])]
+    def in_order(self) -> Iterator[Waiting]:
+        """The next one first, as if no further claim came. Each is found as it is taken: claims may go meanwhile."""
+        heads = self._heap.copy()
+        # Holder → the entry of its next claim. All its other entries are of claims that are gone.
+        valid: dict[str, Entry | None] = {}
+        while heads:
+            entry = heads[0]
+            holder = entry[2]
+            if holder in valid and entry is not valid[holder]:
+                heapq.heappop(heads)
+                continue
+            known = holder in valid or holder not in self._claims
+            one, following = self._taken(entry) if known else (None, self._entry(holder))
+            valid[holder] = following
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, following)
+            if one is not None:
+                yield one
+
+    def _taken(self, entry: Entry) -> tuple[Waiting | None, Entry | None]:
+        """The claim of the entry, None where it has gone, and the entry of the holder's claim after it."""
+        tag, arrived, holder = entry
+        claims = self._claims.get(holder, [])
+        place, one = bisect.bisect_left(claims, arrived, key=arrival), None
+        if place < len(claims) and arrival(claims[place]) == arrived:
+            one = claims[place]
+            tag, place = tag + cost(one), place + 1
+        return one, (tag, arrival(claims[place]), holder) if place < len(claims) else None
+
+    def _entry(self, holder: str) -> Entry:
+        """Of its first claim."""
+        return self._time.start(holder), arrival(self._claims[holder][0]), holder
 
     def _before(self, mine: tuple[float, tuple[float, int]], holder: str) -> int:
         """Claims of the holder that are served before the one with these tags: each has the tag of the last, plus 1."""
@@ -115,7 +141,7 @@ class HolderTurns:
         return before
 
     def _push(self, holder: str) -> None:
-        heapq.heappush(self._heap, (self._time.start(holder), arrival(self._claims[holder][0]), holder))
+        heapq.heappush(self._heap, self._entry(holder))
         if len(self._heap) > 2 * len(self._claims) + STALE:
-            self._heap = [(self._time.start(one), arrival(claims[0]), one) for one, claims in self._claims.items()]
+            self._heap = [self._entry(one) for one in self._claims]
             heapq.heapify(self._heap)

@@ -111,20 +111,15 @@ class Line:
         turns = self._classes.get(rank)
         return before + (turns.place(self._holder(waiting), waiting) if turns else 1)
 
-    def in_order(self, now: float) -> list[Waiting]:
-        """The next one first, as if no further claim came."""
-        orders = {rank: turns.in_order() for rank, turns in self._classes.items() if len(turns)}
-        if len(orders) == 1:
-            return next(iter(orders.values()))
-        rest = {rank: iter(order) for rank, order in orders.items()}
+    def in_order(self, now: float) -> Iterator[Waiting]:
+        """The claims that are there when the first is taken, the next one first."""
+        rest = {rank: turns.in_order() for rank, turns in self._classes.items() if len(turns)}
         heads = {rank: next(order) for rank, order in rest.items()}
-        found: list[Waiting] = []
         while heads:
             rank = min(heads, key=lambda one: (self.rank(heads[one], now), arrival(heads[one])))
-            found.append(heads.pop(rank))
+            yield heads.pop(rank)
             if (following := next(rest[rank], None)) is not None:
                 heads[rank] = following
-        return found
 
     def by_arrival(self) -> Iterator[Waiting]:
         return heapq.merge(*(turns.by_arrival() for turns in self._classes.values()), key=arrival)
