@@ -15,8 +15,8 @@ from importlib import import_module
 from pathlib import Path
 
 from sandfleet import Fleet, Sandbox
+from sandfleet import _portal as portal
 from sandfleet._fleets import cluster, discovery
-from sandfleet._sync import portal
 from sandfleet.cli import (
     FAILED,
     INTERRUPTED,

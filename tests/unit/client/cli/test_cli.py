@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import sandfleet
 from sandfleet import Sandbox
+from sandfleet import _portal as portal
 from sandfleet._fleets import embedded
-from sandfleet._sync import portal
 from sandfleet.cli import doctor, main, sentence, table
 from sandfleet.cli.checks import Check
 from sandfleet.cli.sandboxes import program

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from sandfleet._sync import portal
+from sandfleet import _portal as portal
 from sandfleet.cli import main, sandboxes, table
 from sandfleet.testing import Breaks, Fails, FakeFleet, finished, output, queued
 from sandfleet_api.executor.v1 import common_pb2, session_pb2

@@ -15,11 +15,11 @@ from typing import cast
 import grpc
 import pytest
 from sandfleet import Sandbox, errors
+from sandfleet import _portal as portal
 from sandfleet._fleets import connection, embedded
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._fleets.watch import WatchState, changes
-from sandfleet._sync import portal
 from sandfleet._wire import link
 from sandfleet._wire.retry import Backoff
 from sandfleet.sandbox import AsyncSandbox

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 import pytest_asyncio
+from sandfleet import _portal as portal
 from sandfleet import exec_, http, tcp
 from sandfleet._fleets.fleet import AsyncFleet
-from sandfleet._sync import portal
 from sandfleet.cli import main
 from sandfleet.errors import (
     InvalidArgument,

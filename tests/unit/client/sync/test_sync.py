@@ -13,9 +13,9 @@ from functools import cached_property
 
 import pytest
 from sandfleet import Fleet, Sandbox
+from sandfleet import _portal as portal
 from sandfleet._calls import OwnOrById
 from sandfleet._fleets.fleet import AsyncFleet
-from sandfleet._sync import portal
 from sandfleet._sync.commands import CommandHandle, Commands
 from sandfleet._sync.files import Files
 from sandfleet._sync.ports import Forward
@@ -198,7 +198,7 @@ def forked(body: str) -> str:
     """What a program says whose child says something too."""
     program = f"""
 import gc, os, subprocess, sys
-from sandfleet._sync import portal
+from sandfleet import _portal as portal
 from sandfleet import Fleet, Sandbox
 
 {textwrap.dedent(body)}
