@@ -1,4 +1,4 @@
-"""Snapshots: saving a tree to S3, in full and with 1 % changed, beside `tar | zstd -3 -T1 | S3 upload` of the same tree.
+"""Snapshots: a tree saved to S3, in full and with 1 % changed, beside `tar | zstd -3 -T1 | S3 upload` of the tree.
 
 The server is versitygw on this machine. Each side is a process of its own. SANDFLEET_BENCH_MIB: the size of the tree.
 """

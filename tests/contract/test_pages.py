@@ -150,7 +150,7 @@ def faults_of_python(text: str) -> Iterator[str]:
             yield from (f"no {node.module}.{one.name}" for one in node.names if not has(known, one.name))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Sandbox.create", "AsyncSandbox.create"):
             known = {"template", "fleet", *CreateOptions.__annotations__}
-            yield from (f"create has no {one.arg}=" for one in node.keywords if one.arg not in known)
+            yield from (f"create has no {one.arg}=" for one in node.keywords if one.arg and one.arg not in known)
 
 
 def has(module: ModuleType, name: str) -> bool:

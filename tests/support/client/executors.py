@@ -20,8 +20,10 @@ def children(parent: int) -> list[int]:
 
 
 def kill_executors(served: Process) -> None:
-    """Kill every executor of the fleet: the children of its only child, their host."""
-    (host,) = children(served.pid)
+    """Kill every executor of the fleet: the children of their host, which is a child of the fleet."""
+    (host,) = [
+        pid for pid in children(served.pid) if b"sandfleet_executor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     executors = children(host)
     assert executors
     for pid in executors:

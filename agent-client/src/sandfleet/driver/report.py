@@ -180,7 +180,8 @@ def _picture(drawn: Iterable[Drawn]) -> str:
 def _present(spans: Iterable[tuple[float, float]], moments: Sequence[float]) -> list[int]:
     """How many of the spans cover each moment. A span counts in the moments from its start to before its end."""
     changes: Counter[int] = Counter()
-    step = moments[1] - moments[0]
+    # A run that took no time has all its moments at once.
+    step = moments[1] - moments[0] or 1.0
     for begin, end in spans:
         first, after = min(_POINTS, int(begin / step)), min(_POINTS, int(end / step))
         changes[first] += 1

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sandfleet._wire.convert import arrow
+from sandfleet._wire.convert import arrow as tables
 
 BYTES, TABLE, KIND = "$bytes", "$table", "kind"
 # In arguments: the code that calls can read tables.
@@ -32,7 +32,7 @@ class Wire(NamedTuple):
 def encode(value: Any, *, as_tables: bool = False) -> Wire:
     """Raises TypeError for a value that cannot be sent. Tables are lists of rows, unless the code reads tables."""
     blobs: list[bytes] = []
-    plain = _plain(value, blobs, 0, as_tables=as_tables and arrow.has("pyarrow"))
+    plain = _plain(value, blobs, 0, as_tables=as_tables and tables.has("pyarrow"))
     return Wire(json.dumps(plain, separators=(",", ":")).encode("ascii"), tuple(blobs))
 
 
@@ -57,7 +57,7 @@ def _plain(value: Any, blobs: list[bytes], depth: int, *, as_tables: bool) -> An
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    if as_tables and (library := arrow.kind_of(value)) and (data := arrow.written(value)) is not None:
+    if as_tables and (library := tables.kind_of(value)) and (data := tables.written(value)) is not None:
         blobs.append(data)
         return {TABLE: len(blobs) - 1, KIND: library}
     return _plain(_converted(value), blobs, depth + 1, as_tables=as_tables)
@@ -95,7 +95,7 @@ def _made(plain: Any, blobs: Sequence[bytes]) -> Any:
     if plain.keys() == {BYTES}:
         return blobs[_index(plain[BYTES], len(blobs))]
     if plain.keys() == {TABLE, KIND}:
-        return arrow.read(blobs[_index(plain[TABLE], len(blobs))], plain[KIND])
+        return tables.read(blobs[_index(plain[TABLE], len(blobs))], plain[KIND])
     return {name.removeprefix("$") if name[:2] == "$$" else name: _made(each, blobs) for name, each in plain.items()}
 
 

@@ -95,7 +95,7 @@ class Session:
         self.limits = fitting(config.limits)
         self.session_id, self.started = "", time.time()
         self.closed = asyncio.Event()
-        # No execution begins: it is being suspended, and its time rests; for a preemption; a snapshot is being restored.
+        # No execution begins: the session is being suspended, and its time rests; or preempted; or restored.
         self.held = self.preempted = self.restoring = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))

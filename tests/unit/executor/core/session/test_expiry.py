@@ -8,6 +8,7 @@ from sandfleet_api.executor.v1 import (
     review_pb2,
     service_pb2,
     session_pb2,
+    snapshot_pb2,
     tools_pb2,
 )
 from sandfleet_executor.core.session.expiry import LOOKING, Expiry, Lease, Tenancy, expired, is_use
@@ -49,7 +50,16 @@ def test_what_remains_of_a_lease_is_never_below_0(now, remaining):
 
 
 def methods():
-    for module in (interpreter_pb2, journal_pb2, process_pb2, review_pb2, service_pb2, session_pb2, tools_pb2):
+    for module in (
+        interpreter_pb2,
+        journal_pb2,
+        process_pb2,
+        review_pb2,
+        service_pb2,
+        session_pb2,
+        snapshot_pb2,
+        tools_pb2,
+    ):
         for service in module.DESCRIPTOR.services_by_name.values():
             yield from (f"/{service.full_name}/{method.name}" for method in service.methods)
 
@@ -66,6 +76,7 @@ def test_only_rpcs_that_look_are_no_use():
         "SessionService/ProbeEgress",
         "SessionService/Usage",
         "SessionService/WatchUsage",
+        "SnapshotService/Save",
         "ToolBrokerService/Serve",
     ]
     assert len(looking) == len(LOOKING)

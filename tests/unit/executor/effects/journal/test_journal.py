@@ -10,9 +10,24 @@ from sandfleet_executor.core.journal import records, segments
 from sandfleet_executor.effects.executions.store.files import Folder
 from sandfleet_executor.effects.journal.journal import BEHIND_SECONDS, AheadOfJournalError, Journal, NoJournalError
 
+OPENED = []
+
+
+@pytest.fixture(autouse=True)
+def _closing():
+    """A journal is open until its process ends; a test opens thousands."""
+    yield
+    while OPENED:
+        journal, folder = OPENED.pop()
+        folder.close()
+        if journal._file:
+            journal._file.close()
+
 
 def opened(path, pod="pod"):
-    journal = Journal(Folder(str(path)), pod, lambda: 1000.0)
+    folder = Folder(str(path))
+    journal = Journal(folder, pod, lambda: 1000.0)
+    OPENED.append((journal, folder))
     journal.begin(lambda: {"session": "s"})
     return journal
 
