@@ -6,12 +6,21 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import pytest_asyncio
 from contract.executor.harness import until
 from sandfleet._wire.convert import arrow
 from sandfleet.errors import FileError, InvalidArgument, LimitReached, NotFoundError, PreconditionFailed, SandboxError
 from sandfleet.resources.tables import put
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
+async def equipped(sandbox):
+    found = await sandbox.run_code("import pandas, polars, pyarrow")
+    if found.error:
+        pytest.skip(f"the sandbox lacks a library: {found.error.value}")
+
 
 ROWS = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": None}]
 FRAMES = {"pandas": pd.DataFrame(ROWS), "polars": pl.DataFrame(ROWS), "pyarrow": pa.Table.from_pylist(ROWS)}
