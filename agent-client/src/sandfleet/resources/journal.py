@@ -230,7 +230,7 @@ def _replacing(target: Path) -> Iterator[int]:
         yield made
         os.fsync(made)
         Path(name).replace(target)
-    except BaseException:
+    except BaseException:  # Also a cancellation: half a file must not be left.
         Path(name).unlink(missing_ok=True)
         raise
     finally:

@@ -17,7 +17,6 @@ from sandfleet_executor.core.network import egress_probe as targets
 from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.packages.installation import Declared, State, Status
 from sandfleet_executor.core.session.expiry import Lease
-from sandfleet_executor.core.suspension.record import ContextReport
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
@@ -70,7 +69,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
             kept = await self._suspender.suspend(force=request.force, unused=request.unused)
         return pb.SuspendResponse(
             suspension=pb.Suspension(
-                contexts=map(context_message, kept.contexts),
+                contexts=map(contexts.report, kept.contexts),
                 services=kept.services,
                 ended_executions=kept.ended_executions,
                 ended_connections=kept.ended_connections,
@@ -84,7 +83,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         if back is None:
             return pb.ResumeResponse()
         return pb.ResumeResponse(
-            resumption=pb.Resumption(contexts=map(context_message, back.contexts), services=back.services)
+            resumption=pb.Resumption(contexts=map(contexts.report, back.contexts), services=back.services)
         )
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
@@ -147,17 +146,6 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
     async def Close(self, request: pb.CloseRequest, context: Any) -> pb.CloseResponse:
         await self._session.close()
         return pb.CloseResponse()
-
-
-def context_message(report: ContextReport) -> pb.KeptContext:
-    return pb.KeptContext(
-        context_id=report.id,
-        language=report.language,
-        variables=report.variables,
-        missing=contexts.items(report.missing, report.omitted),
-        reason=report.reason,
-        message=report.message,
-    )
 
 
 def watch_interval(wish: float | None) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sandfleet_operator.api.values import State
 from sandfleet_operator.cluster.lease import NotLeadingError
-from sandfleet_operator.fleet.renewals import Renewals
+from sandfleet_operator.fleet.leases.renewals import Renewals
 from support.fleet.builders import NOW, a_sandbox
 
 

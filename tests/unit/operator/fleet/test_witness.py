@@ -15,7 +15,8 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import KeyRing, Signer, TokenKey
-from sandfleet_operator.fleet.journals.witness import LOOK_SECONDS, Witness, WitnessError, records_between, unwitnessed
+from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, records_between, unwitnessed
+from sandfleet_operator.fleet.leases.ends import LOOK_SECONDS
 from sandfleet_operator.plan.witness import MAX_KEPT, Head, remembered, remembrance
 
 SANDBOX = Sandbox(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet.cli import FAILED, OK, USAGE, refuse, table, what
+from sandfleet.cli.fleets.pool import add_namespaces
 from sandfleet.cli.fleets.waiting import everything, find, text_of
 from sandfleet.values import _show
 
@@ -43,11 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("review", metavar="REVIEW", help="as `ls` and `show` print it: ID@STATE")
     for action in (listing, showing, approving, denying):
         action.add_argument("--json", action="store_true", help="print JSON")
-        where = action.add_mutually_exclusive_group()
-        where.add_argument("-n", "--namespace", metavar="NS", help="namespace of a cluster's sandboxes")
-        where.add_argument(
-            "-A", "--all-namespaces", action="store_const", const="", dest="namespace", help="of all namespaces"
-        )
+        add_namespaces(action, "reviews")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -157,7 +157,7 @@ async def _replay(options: argparse.Namespace) -> int:
             print(shown.step_json(step), flush=True) if options.json else shown.step(step)
 
         done = await replay(found, sandbox, upto=options.upto, go_on=options.go_on, envs=envs, on_step=tell)
-    except BaseException:
+    except BaseException:  # Also a cancellation: what is not told must not be kept.
         keeps = False
         raise
     finally:

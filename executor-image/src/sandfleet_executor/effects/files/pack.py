@@ -11,11 +11,10 @@ from typing import TypeAlias
 
 import zstandard
 
-from sandfleet_executor.core.files.paths import PARTIAL_PREFIX
 from sandfleet_executor.core.files.tar import BLOCK
 from sandfleet_executor.core.files.unpacking import MAX_DEPTH, PERMISSIONS, Skips
-from sandfleet_executor.effects.files.trees import NotARegularFile, TooManyEntries
-from sandfleet_executor.effects.files.walk import Pins, Trail, find, names_in
+from sandfleet_executor.effects.files.trees import NotARegularFile, TooManyEntries, names_of_users
+from sandfleet_executor.effects.files.walk import Pins, Trail, find
 
 MAX_ENTRIES = 200_000
 PIECE_BYTES = 256 << 10
@@ -88,13 +87,7 @@ class Packer:
         yield _END
 
     def _names(self, fd: int) -> deque[bytes]:
-        names = []
-        for name in names_in(fd):
-            if not name.startswith(PARTIAL_PREFIX):
-                names.append(name)
-            if self.entries + len(names) > MAX_ENTRIES:
-                raise TooManyEntries
-        return deque(sorted(names))
+        return names_of_users(fd, MAX_ENTRIES - self.entries)
 
     def _enter(self, trail: Trail, name: bytes) -> deque[bytes] | None:
         if len(trail.names) >= MAX_DEPTH - 1:

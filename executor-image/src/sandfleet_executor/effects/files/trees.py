@@ -10,7 +10,7 @@ import stat
 from collections import deque
 from dataclasses import dataclass
 
-from sandfleet_executor.core.files.paths import Cursor
+from sandfleet_executor.core.files.paths import PARTIAL_PREFIX, Cursor
 from sandfleet_executor.effects.files.walk import Trail, names_in
 
 MAX_COPIED_ENTRIES = 200_000
@@ -28,6 +28,20 @@ class NotARegularFile(Exception):
 
 class TooManyEntries(Exception):
     """The tree has more entries than one operation takes."""
+
+
+def names_of_users(directory_fd: int, most: int) -> deque[bytes]:
+    """The names of a directory in order, without those of the executor's own unfinished writes.
+
+    Raises TooManyEntries for more than `most`, and OSError.
+    """
+    names = []
+    for name in names_in(directory_fd):
+        if not name.startswith(PARTIAL_PREFIX):
+            names.append(name)
+        if len(names) > most:
+            raise TooManyEntries
+    return deque(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)

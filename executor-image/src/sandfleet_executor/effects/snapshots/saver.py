@@ -163,7 +163,7 @@ class Saver:
             try:
                 walk.scan.run(os.dup(directory))
                 return Pieces(spool, os.dup(directory), walk.scan.unsaved)
-            except BaseException:
+            except BaseException:  # Whatever ended the walk, the spool has no other owner.
                 spool.close()
                 raise
 

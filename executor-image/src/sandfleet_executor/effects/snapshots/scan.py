@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from sandfleet_executor.core.files.paths import PARTIAL_PREFIX
 from sandfleet_executor.core.snapshots.entries import (
     MAX_ATTRIBUTE_BYTES,
     MAX_DEPTH,
@@ -25,8 +24,8 @@ from sandfleet_executor.core.snapshots.entries import (
     attribute_bytes,
     moment,
 )
-from sandfleet_executor.effects.files.trees import TooManyEntries
-from sandfleet_executor.effects.files.walk import Trail, names_in
+from sandfleet_executor.effects.files.trees import TooManyEntries, names_of_users
+from sandfleet_executor.effects.files.walk import Trail
 from sandfleet_executor.effects.snapshots.extents import extents_of
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -99,13 +98,7 @@ class Scan:
                 self.unsaved.add(path, reason_of(error))
 
     def _names(self, fd: int) -> deque[bytes]:
-        found = []
-        for name in names_in(fd):
-            if not name.startswith(PARTIAL_PREFIX):
-                found.append(name)
-            if self._entries + len(found) > MAX_ENTRIES:
-                raise TooManyEntries
-        return deque(sorted(found))
+        return names_of_users(fd, MAX_ENTRIES - self._entries)
 
     def _enter(self, trail: Trail, name: bytes, path: bytes, status: os.stat_result) -> deque[bytes] | None:
         """Goes into a folder; the names in it. A folder that may not be read is saved without what is in it."""

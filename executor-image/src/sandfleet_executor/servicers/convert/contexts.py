@@ -1,9 +1,11 @@
 """Saved states ↔ the messages of the API."""
 
 from sandfleet_api.executor.v1 import interpreter_pb2 as pb
+from sandfleet_api.executor.v1 import session_pb2
 
 from sandfleet_executor.core.contexts import states
 from sandfleet_executor.core.contexts.states import Item, Manifest, Persistence
+from sandfleet_executor.core.suspension.record import ContextReport
 from sandfleet_executor.effects.contexts.state_transfer import Restored
 from sandfleet_executor.effects.contexts.variables import Variables
 from sandfleet_executor.servicers.convert import common as convert
@@ -56,6 +58,18 @@ def restored(name: str, value: Restored) -> pb.RestoreStateResponse:
         unrestored=items(value.unrestored, value.unrestored_omitted),
         unsaved=items(manifest.unsaved, manifest.unsaved_omitted),
         lost=states.still_lost(value.missing, manifest.cell, manifest.cell),
+    )
+
+
+def report(value: ContextReport) -> session_pb2.KeptContext:
+    """What became of a context in a suspension or in a snapshot."""
+    return session_pb2.KeptContext(
+        context_id=value.id,
+        language=value.language,
+        variables=value.variables,
+        missing=items(value.missing, value.omitted),
+        reason=value.reason,
+        message=value.message,
     )
 
 

@@ -112,23 +112,12 @@ def facts_message(found: Found) -> pb.SnapshotFacts:
     )
 
 
-def report_message(report: ContextReport) -> session_messages.KeptContext:
-    return session_messages.KeptContext(
-        context_id=report.id,
-        language=report.language,
-        variables=report.variables,
-        missing=contexts.items(report.missing, report.omitted),
-        reason=report.reason,
-        message=report.message,
-    )
-
-
 def _context_message(kept: KeptContext, report: ContextReport) -> pb.SavedContext:
     bounds = kept.autosave
     autosave = None
     if bounds is not None:
         autosave = interpreter_pb2.Autosave(max_bytes=bounds.total, timeout=convert.duration(bounds.seconds))
-    return pb.SavedContext(report=report_message(report), cwd=kept.cwd, envs=kept.envs, autosave=autosave)
+    return pb.SavedContext(report=contexts.report(report), cwd=kept.cwd, envs=kept.envs, autosave=autosave)
 
 
 def wanted(header: pb.RestoreRequest.Header) -> Wanted:

@@ -15,6 +15,7 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.executors.tokens import Signer, base64url, public_bytes, vouched_by
+from sandfleet_operator.fleet.leases.ends import LeaseEnds, keep_looking
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.witness import (
@@ -22,7 +23,6 @@ from sandfleet_operator.plan.witness import (
     Head,
     Signed,
     contradicts,
-    ends_soon,
     idle_pause,
     is_due,
     is_well_formed,
@@ -37,10 +37,6 @@ RECORDS, DEFAULT_RECORDS = "SANDFLEET_JOURNAL_RECORDS", 100
 RELEASE_PATIENCE = 2.0
 
 Named = tuple[str, str]
-
-
-# Seconds between two looks for leases that are about to end.
-LOOK_SECONDS = 2.0
 
 
 class Memory(Protocol):
@@ -80,9 +76,9 @@ class Witness:
         self._vouch, self._memory, self._records = vouch, memory, records
         self._signed: Recent[str, tuple[Signed, ...]] = Recent(REMEMBERED)
         self._busy: set[str] = set()
-        # (sandbox, "lease"): the end before which its last head was asked for; (sandbox, "idle"): when it was seen
-        # first, or read last.
-        self._looked: Recent[tuple[str, str], float] = Recent(REMEMBERED)
+        self._ends = LeaseEnds()
+        # When a sandbox that may end idle was seen first, or read last.
+        self._idle: Recent[str, float] = Recent(REMEMBERED)
         self._background = BackgroundTasks()
 
     def heads(self, sandbox: Sandbox) -> Sequence[Signed]:
@@ -120,40 +116,29 @@ class Witness:
 
     def watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
         """From now on signs the last heads of sessions that end by lease or idleness. `clock` is that of leases."""
-        self._background.begin(self._watch(sandboxes, clock), "sign the last heads of journals")
-
-    async def _watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
-        while self._records:
-            self.look(list(sandboxes()), clock())
-            await asyncio.sleep(LOOK_SECONDS)
+        if self._records:
+            self._background.begin(keep_looking(self.look, sandboxes, clock), "sign the last heads of journals")
 
     def look(self, sandboxes: Iterable[Sandbox], now: float) -> None:
         """Asks the executors of sessions that are about to end: once for each lease, once in each idle timeout."""
         for sandbox in sandboxes:
             if not sandbox.bound or sandbox.sandbox_id in self._busy:
                 continue
-            ends = self._ends(sandbox, now)
+            ends = self._ends.is_due(sandbox.sandbox_id, sandbox.lease_expires, now)
             if ends or self._may_end_idle(sandbox, now):
                 self._busy.add(sandbox.sandbox_id)
                 # Only the executor knows how idle it is: most such readings are not the last one, and are not kept.
                 work = self._renew(sandbox, 1, keeps=ends)
                 self._background.begin(work, f"sign the last head of {sandbox.sandbox_id}")
 
-    def _ends(self, sandbox: Sandbox, now: float) -> bool:
-        end = sandbox.lease_expires
-        if end is None or not ends_soon(end, now) or self._looked.get((sandbox.sandbox_id, "lease")) == end:
-            return False
-        self._looked.put((sandbox.sandbox_id, "lease"), end)
-        return True
-
     def _may_end_idle(self, sandbox: Sandbox, now: float) -> bool:
         timeout = sandbox.claim.idle_timeout if sandbox.claim else None
         if not timeout:
             return False
-        before = self._looked.get((sandbox.sandbox_id, "idle"))
+        before = self._idle.get(sandbox.sandbox_id)
         if before is not None and now - before < idle_pause(timeout):
             return False
-        self._looked.put((sandbox.sandbox_id, "idle"), now)
+        self._idle.put(sandbox.sandbox_id, now)
         return before is not None
 
     def close(self) -> None:

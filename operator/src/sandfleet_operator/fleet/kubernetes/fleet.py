@@ -41,8 +41,8 @@ from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.fleet.leases.renewals import Renewals
 from sandfleet_operator.fleet.preemptor import Preemptor
-from sandfleet_operator.fleet.renewals import Renewals
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.claims.lease_end import lease_end_patch
 from sandfleet_operator.plan.claims.record import Record, object_of

@@ -10,16 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.fleet.leases.ends import LeaseEnds, keep_looking
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.usage import Reading
-from sandfleet_operator.plan.witness import ends_soon
 
 # Seconds between two readings of a session, and that a Release waits for an executor that does not answer.
 EVERY, RELEASE_PATIENCE = 15.0, 2.0
 # Sessions of which the time of the last reading is kept.
 REMEMBERED = 50_000
-# Seconds between two looks for leases that are about to end.
-LOOK_SECONDS = 2.0
 
 
 class UsageMeter:
@@ -33,8 +31,7 @@ class UsageMeter:
     ) -> None:
         self._read, self._note, self._clock = read, note, clock
         self._last: Recent[str, float] = Recent(REMEMBERED)
-        # The ends of leases before which a last reading was asked for.
-        self._ends: Recent[str, float] = Recent(REMEMBERED)
+        self._ends = LeaseEnds()
         self._background = BackgroundTasks()
 
     def renewed(self, sandbox: Sandbox) -> None:
@@ -52,21 +49,13 @@ class UsageMeter:
 
     def watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
         """From now on reads sessions whose leases end for the last time. `clock` is that of leases."""
-        self._background.begin(self._watch(sandboxes, clock), "read the usage of sessions that end")
-
-    async def _watch(self, sandboxes: Callable[[], Iterable[Sandbox]], clock: Callable[[], float]) -> None:
-        while True:
-            self.look(list(sandboxes()), clock())
-            await asyncio.sleep(LOOK_SECONDS)
+        self._background.begin(keep_looking(self.look, sandboxes, clock), "read the usage of sessions that end")
 
     def look(self, sandboxes: Iterable[Sandbox], now: float) -> None:
         """Asks the executors of sessions whose lease is about to end, once for each lease."""
         for sandbox in sandboxes:
-            end = sandbox.lease_expires
-            if end is None or not ends_soon(end, now) or self._ends.get(sandbox.sandbox_uid) == end:
-                continue
-            self._ends.put(sandbox.sandbox_uid, end)
-            self._background.begin(self.released(sandbox), f"read the last usage of {sandbox.sandbox_id}")
+            if self._ends.is_due(sandbox.sandbox_uid, sandbox.lease_expires, now):
+                self._background.begin(self.released(sandbox), f"read the last usage of {sandbox.sandbox_id}")
 
     def close(self) -> None:
         self._background.close()
