@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sandfleet_executor.worker.languages import LANGUAGES, TOPICS
+from sandfleet_executor.worker.languages import KERNEL, LANGUAGES, TOPICS, declared
 from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
 from sandfleet_operator.api.reasons import (
     AdmissionReason,
@@ -363,8 +363,9 @@ def client_reasons() -> str:
 
 
 def languages_page() -> str:
+    shown = {**LANGUAGES, f"{KERNEL}…": declared(f"{KERNEL}any")}
     rows = [
-        (words, *(f"no: {each.differs[topic]}" if topic in each.differs else "yes" for each in LANGUAGES.values()))
+        (words, *(f"no: {each.differs[topic]}" if topic in each.differs else "yes" for each in shown.values()))
         for topic, words in TOPICS.items()
     ]
     lines = [
@@ -372,10 +373,11 @@ def languages_page() -> str:
         "",
         NOTE,
         "",
-        *table(("", *LANGUAGES), rows),
+        *table(("", *shown), rows),
         paragraph(
             "One suite of tests (tests/contract/executor/test_languages.py) holds the contexts of all languages to the"
-            " same sentences; what a language has no words for is skipped there with its reason."
+            " same sentences; what a language has no words for is skipped there with its reason. Jupyter kernels (`jupyter-ir` is R's) have"
+            " a suite of their own (test_jupyter_kernels.py)."
         ),
     ]
     return "\n".join(lines) + "\n"

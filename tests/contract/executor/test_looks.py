@@ -113,11 +113,55 @@ async def test_a_context_whose_cell_runs_is_busy(sandbox, context):
     assert await sandbox.inspect("print", context=context)
 
 
-async def test_a_context_of_bash_cannot(sandbox):
-    made = await sandbox.create_context(language="bash")
-    with pytest.raises(PreconditionFailed, match="contexts of bash cannot") as raised:
-        await sandbox.inspect("ls", context=made)
-    assert raised.value.reason == "LanguageCannot"
+# By language: a cell, what is begun, a match, what it replaces, a name, and what is said of it.
+SAID = {
+    "bash": (
+        "set -e; own_name=3; own_f() { echo in; }",
+        "echo é; own_n",
+        "own_name",
+        (8, 13),
+        "own_f",
+        "own_f is a function",
+    ),
+    "javascript": (
+        "let own = {method(x) { return x }}",
+        "'é'; own.me",
+        "method",
+        (9, 11),
+        "own.method",
+        "own.method(x)",
+    ),
+    "sql": ("CREATE TABLE own (amount INT)", "FROM own SELECT 'é', amo", "amount", (21, 24), "own", "amount INTEGER"),
+}
+
+
+@pytest.mark.parametrize("language", SAID)
+async def test_contexts_of_other_languages_complete_and_describe(sandbox, language):
+    if language not in (await sandbox.environment()).languages:
+        pytest.skip(f"the sandbox has no {language}")
+    cell, begun, match, span, name, said = SAID[language]
+    made = await sandbox.create_context(language=language)
+    assert (await sandbox.run_code(cell, context=made)).ok
+    found = await sandbox.complete(begun, context=made, timeout=10)
+    assert match in found.matches
+    assert (found.cursor_start, found.cursor_end) == span
+    assert said in (await sandbox.inspect(name, context=made, timeout=10)).text
+    assert not await sandbox.inspect("no_such_name", context=made, timeout=10)
+    after = await sandbox.run_code(
+        "SELECT 1" if language == "sql" else "1" if language == "javascript" else "echo 1", context=made
+    )
+    assert (after.ok, after.lost) == (True, ())
+    await sandbox.delete_context(made)
+
+
+async def test_completing_in_javascript_runs_nothing_that_changes_something(sandbox):
+    made = await sandbox.create_context(language="javascript")
+    await sandbox.run_code(
+        "var hits = 0, evil = {get x() { hits++; return {deep: 1} }}, slow = {get x() { while (true); }}", context=made
+    )
+    for code in ("evil.x.de", "slow.x.de"):
+        assert (await sandbox.complete(code, context=made, timeout=10)).matches == ()
+    assert (await sandbox.run_code("hits", context=made)).text == "0"
     await sandbox.delete_context(made)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Cleared, Execution, Result
 
 LANGUAGES = ("python", "bash", "javascript", "sql")
+# Contexts of Jupyter kernels, as the executor calls their languages.
+KERNEL = "jupyter-"
+_KERNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _SQL = "%%sql"
 
 
@@ -91,7 +95,7 @@ def read(text: str) -> dict[str, Any]:
     cells = found.get("cells") if isinstance(found, dict) else None
     if not isinstance(cells, list) or found.get("nbformat") != 4 or not all(isinstance(each, dict) for each in cells):
         raise NotebookError("it is no notebook of nbformat 4")
-    if language(found) not in LANGUAGES:
+    if language(found) not in LANGUAGES and not kernel(found):
         raise NotebookError(f"its language is {language(found)!r}; languages are {', '.join(LANGUAGES)}")
     return found
 
@@ -106,9 +110,17 @@ def language(notebook: dict[str, Any]) -> str:
     return "python"
 
 
+def kernel(notebook: dict[str, Any]) -> str:
+    """Return the language for contexts of the notebook's kernel; "" where it names none."""
+    metadata = notebook.get("metadata")
+    said = metadata.get("kernelspec") if isinstance(metadata, dict) else None
+    name = said.get("name") if isinstance(said, dict) else None
+    return f"{KERNEL}{name}" if isinstance(name, str) and _KERNEL_NAME.fullmatch(name) else ""
+
+
 def cells(notebook: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
     """Yield its cells of code that are not empty: the cell, its code and its language. `%%sql` begins one of SQL."""
-    usual = language(notebook)
+    usual = said if (said := language(notebook)) in LANGUAGES else kernel(notebook)
     for cell in notebook["cells"]:
         source = cell.get("source")
         code = "".join(map(str, source)) if isinstance(source, list) else str(source or "")

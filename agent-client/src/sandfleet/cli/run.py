@@ -50,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--code", metavar="CODE", help="run this code instead of a file")
     parser.add_argument(
         "--language",
-        choices=["python", "bash", "javascript", "sql"],
-        help="language (default: by the file's suffix or #! line, else python)",
+        type=_a_language,
+        metavar="NAME",
+        help=f"{', '.join(notebook.LANGUAGES)}, or {notebook.KERNEL}NAME for a Jupyter kernel of the sandbox"
+        " (default: by the file's suffix or #! line, else python)",
     )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
     parser.add_argument("--keep", action="store_true", help="keep the sandbox for an hour, and say its id")
@@ -67,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_claim_arguments(parser, where)
     parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
+
+
+def _a_language(text: str) -> str:
+    if text in notebook.LANGUAGES or text.startswith(notebook.KERNEL):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(notebook.LANGUAGES)} and {notebook.KERNEL}NAME")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -136,6 +144,8 @@ def _open(options: argparse.Namespace) -> Iterator[Sandbox]:
 
 def _run_code(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution | CommandResult:
     language = options.language or _language(options.file or "", code)
+    if language.startswith(notebook.KERNEL):
+        return _run_cell(sandbox, code, options, language)
     return (_run_bash if language == "bash" else _CELLS[language])(sandbox, code, options)
 
 

@@ -5,6 +5,10 @@ class BadRequest(ValueError):
     """The request cannot be right, whatever the state of the sandbox."""
 
 
+class NotStartedError(BadRequest):
+    """The interpreter of a context does not come to its first cell: what it is made of does not work."""
+
+
 class ConfigError(ValueError):
     """The executor was given a configuration that it cannot follow."""
 

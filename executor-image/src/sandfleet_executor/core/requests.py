@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.limits import MAX_OUTPUT_BYTES, Limits
@@ -59,10 +59,12 @@ def check_code(code: str) -> str:
     return code
 
 
-def check_language(language: str, known: Collection[str], *, doing: str = "create a context for") -> str:
-    """The language's name; "python" for none."""
-    if language and language not in known:
-        raise BadRequest(f"cannot {doing} {language[:80]!r}: languages are {', '.join(known)}")
+def check_language(
+    language: str, find: Callable[[str], object], names: str, *, doing: str = "create a context for"
+) -> str:
+    """The language's name; "python" for none. `find` gives None for one that there is not, `names` are those that are."""
+    if language and find(language) is None:
+        raise BadRequest(f"cannot {doing} {language[:80]!r}: languages are {names}")
     return language or "python"
 
 

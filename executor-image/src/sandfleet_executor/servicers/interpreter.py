@@ -24,8 +24,8 @@ from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts, subjects
 from sandfleet_executor.servicers.errors import typed_failures
 from sandfleet_executor.servicers.tables import TableMethods
+from sandfleet_executor.worker import languages
 from sandfleet_executor.worker.base.frames import Frame
-from sandfleet_executor.worker.languages import LANGUAGES
 
 EXECUTE = "InterpreterService/Execute"
 INTERRUPT_GRACE = 2.0
@@ -41,7 +41,7 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
 
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
         with typed_failures(request.context_id):
-            language = requests.check_language(request.language, LANGUAGES)
+            language = requests.check_language(request.language, languages.find, languages.NAMES)
             requests.check_id("context id", request.context_id)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
             envs = self._session.environment(requests.check_envs(request.envs))
@@ -80,7 +80,7 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
         output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
         context_id = request.context_id or DEFAULT_CONTEXT
         if request.language:
-            wished = requests.check_language(request.language, LANGUAGES, doing="run code in")
+            wished = requests.check_language(request.language, languages.find, languages.NAMES, doing="run code in")
             requests.check_same_language(wished, context_id, session.contexts.language(context_id))
         return session.execute(
             context_id, lambda: session.register(CELL, request.execution_id, fingerprint, output_limit), cell

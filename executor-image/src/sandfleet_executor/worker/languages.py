@@ -4,6 +4,7 @@ To add a language: a room beside `python` and `bash` whose module has `run(contr
 `LANGUAGES`. `run` serves cells on the control socket until it ends: it takes the request {"op":"execute","cell","envs"}
 with the source as payload, writes output to descriptors 1 and 2, and answers {"event":"error",…} if the cell failed
 (the error's value stands in the header, or is the payload), then {"event":"done","status","cpu","peak","written"}.
+A language that is `announced` first says {"event":"ready"}.
 The examples are python/context.py and bash/context.py; frames are in base/frames.py. The contract tests of all
 languages take their cells from the table in tests/contract/executor/languages.py.
 """
@@ -16,6 +17,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
+
+from .base import kernels
 
 PYTHON = "python"
 NODE = next((path for path in ("/usr/local/bin/node", "/usr/bin/node") if os.access(path, os.X_OK)), "/usr/bin/node")
@@ -39,7 +42,6 @@ TOPICS = {
 }
 # Topics that follow from what a language declares.
 DECLARED = {"tables": "tables", "looks": "looks", "copies": "kept", "saves": "kept"}
-_NOT_BUILT = "not built"
 
 
 class Language(NamedTuple):
@@ -59,6 +61,8 @@ class Language(NamedTuple):
     looks: bool = False
     # Whether tables go into its contexts and out of them.
     tables: bool = False
+    # Whether it says {"event":"ready"} when it can take a cell, which takes it a while.
+    announced: bool = False
     # Whether its module has `preimport()`, which the spawner calls once before it forks contexts.
     preimported: bool = False
     # Prints its version.
@@ -80,13 +84,13 @@ LANGUAGES = {
     "bash": Language(
         "bash.context",
         program="/bin/bash",
+        looks=True,
         version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"'),
         differs={
             "results": "its results are its output and the exit code",
             "places": "bash says a line in its output, where it knows one",
             "tools": "the command `tool` calls them",
             "tables": "a shell has no tables",
-            "looks": _NOT_BUILT,
             "copies": "bash cannot be forked between two cells by the process around it",
             "saves": "functions, traps and open descriptors of a shell are not in its variables",
         },
@@ -94,11 +98,11 @@ LANGUAGES = {
     "javascript": Language(
         "javascript.context",
         program=NODE,
+        looks=True,
         version=(NODE, "-p", "process.versions.node"),
         differs={
             "tools": "code starts the command `tool`",
             "tables": "Node has no Arrow of its own",
-            "looks": _NOT_BUILT,
             "copies": "Node has threads of its own, which no fork has",
             "saves": "closures and modules have no form in which they could be saved",
         },
@@ -106,13 +110,13 @@ LANGUAGES = {
     "sql": Language(
         "sql.context",
         libraries=("duckdb", "pyarrow"),
+        looks=True,
         tables=True,
         version=(sys.executable, "-IBc", "from importlib.metadata import version; print(version('duckdb'))"),
         differs={
             "folder": "a context stays in the folder in which it began, and has no environment",
             "processes": "SQL starts none",
             "tools": "SQL calls none",
-            "looks": _NOT_BUILT,
             "copies": "DuckDB has threads of its own, which no fork has",
             "saves": "`COPY` writes a table to a file",
         },
@@ -120,20 +124,71 @@ LANGUAGES = {
 }
 
 
+# Contexts of Jupyter kernels: `jupyter-ir` is one of the kernel `ir`.
+KERNEL = "jupyter-"
+_KERNELS = Language(
+    "jupyter.context",
+    libraries=("jupyter_client",),
+    looks=True,
+    announced=True,
+    differs={
+        "results": "as its kernel shows them",
+        "places": "its kernel says where, in the traceback",
+        "folder": "code changes both as its language does, and the environment of one execution does not reach it",
+        "tools": "code starts the command `tool`",
+        "tables": "the protocol of Jupyter has none",
+        "copies": "a kernel has threads of its own, which no fork has",
+        "saves": "the protocol of Jupyter has no such thing",
+    },
+)
+NAMES = f"{', '.join(LANGUAGES)}, and {KERNEL}NAME for a Jupyter kernel of the sandbox"
+
+
+def find(name: str) -> Language | None:
+    """What is declared of a language; None for a name that is none's. A kernel may be missing."""
+    if name.startswith(KERNEL) and kernels.NAME.fullmatch(name.removeprefix(KERNEL)):
+        return _KERNELS
+    return LANGUAGES.get(name)
+
+
+def declared(name: str) -> Language:
+    """As `find`, of a language that was found before."""
+    return find(name) or LANGUAGES[name]
+
+
 def missing(name: str) -> str:
     """Why the sandbox cannot have a context of a language; empty if it can."""
-    language = LANGUAGES.get(name)
+    language = find(name)
     if language is None:
-        return f"languages are {', '.join(LANGUAGES)}"
+        return f"languages are {NAMES}"
     if language.program and not os.access(language.program, os.X_OK):
         return f"the sandbox has no {language.program}"
-    if absent := [each for each in language.libraries if find_spec(each) is None]:
+    if absent := _lacks(language):
         return f"the sandbox's Python has no {' and no '.join(absent)}"
+    if language is _KERNELS and kernels.find(name.removeprefix(KERNEL)) is None:
+        has = ", ".join(kernels.names()) or "none"
+        return f"the sandbox has no Jupyter kernel {name.removeprefix(KERNEL)}; its kernels: {has}"
     return ""
 
 
+def _lacks(language: Language) -> list[str]:
+    return [each for each in language.libraries if find_spec(each) is None]
+
+
 def available() -> list[str]:
-    return [name for name in LANGUAGES if not missing(name)]
+    own = [name for name in LANGUAGES if not missing(name)]
+    return own if _lacks(_KERNELS) else [*own, *(KERNEL + each for each in kernels.names())]
+
+
+def version(name: str) -> tuple[str, ...]:
+    """A command that prints the version of a language; empty where there is none."""
+    return declared(name).version
+
+
+def title(name: str) -> str:
+    """Of a kernel, as its kernelspec names it; empty for the others."""
+    found = kernels.find(name.removeprefix(KERNEL)) if name.startswith(KERNEL) else None
+    return found.display_name if found else ""
 
 
 def preimport() -> None:
@@ -145,7 +200,9 @@ def preimport() -> None:
 
 def run(name: str, control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves as a context; never returns."""
-    _module(LANGUAGES[name]).run(control, options)
+    if name.startswith(KERNEL):
+        options = options | {"kernel": name.removeprefix(KERNEL)}
+    _module(declared(name)).run(control, options)
     raise SystemExit(f"cannot go on: the context of {name} came back")
 
 

@@ -24,7 +24,7 @@ def code(source):
         ("[]", "nbformat 4"),
         ('{"nbformat": 3, "cells": []}', "nbformat 4"),
         ('{"nbformat": 4, "cells": [1]}', "nbformat 4"),
-        (json.dumps(pages(kernelspec={"language": "R"})), "its language is 'r'"),
+        (json.dumps(pages(kernelspec={"language": "R", "name": "a/b"})), "its language is 'r'"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_the_reason(text, why):
@@ -38,6 +38,8 @@ def test_cells_of_code_are_run_in_their_language():
     )
     assert [each[1:] for each in notebook.cells(read)] == [("a = 1\na", "python"), ("SELECT 1", "sql")]
     assert [each[2] for each in notebook.cells(pages(code("ls"), language_info={"name": "Bash"}))] == ["bash"]
+    others = pages(code("x"), kernelspec={"language": "R", "name": "ir"})
+    assert [each[2] for each in notebook.cells(notebook.read(json.dumps(others)))] == ["jupyter-ir"]
 
 
 def test_outputs_keep_their_order_their_updates_and_their_bytes():

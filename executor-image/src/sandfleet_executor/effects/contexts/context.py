@@ -12,7 +12,7 @@ from sandfleet_executor.core.contexts import rollback
 from sandfleet_executor.core.contexts.frames import BadFrame, Done
 from sandfleet_executor.core.contexts.rollback import OTHER_LANGUAGE
 from sandfleet_executor.core.contexts.states import Bounds, Manifest, still_lost
-from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.errors import BadRequest, NotStartedError
 from sandfleet_executor.core.executions.events import Rollback, Started
 from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.review import verdicts
@@ -437,6 +437,8 @@ def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, re
 
 def verdict_on(error: NamespaceError | BadRequest) -> Verdict:
     """Why there is no interpreter: the platform cannot start one, or its working directory was removed meanwhile."""
+    if isinstance(error, NotStartedError):
+        return Verdict("error", "code", "InterpreterNotStarted", str(error))
     if isinstance(error, BadRequest):
         return Verdict("error", "code", NO_FOLDER, str(error))
     return Verdict("lost", "platform", "InterpreterNotStarted", str(error))

@@ -11,6 +11,7 @@ from typing import Any
 from sandfleet_executor.core.contexts import frames, rollback
 from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done
 from sandfleet_executor.core.contexts.rollback import Refusal
+from sandfleet_executor.core.errors import NotStartedError
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
 from sandfleet_executor.effects.executions.execution import Execution
@@ -29,6 +30,10 @@ RESULT_BYTES = 64 << 20
 EXIT_SECONDS = 2.0
 # How long a context may take to fork copies of itself, and a copy to go on, in seconds.
 COPY_SECONDS = 10.0
+# How long a context that says when it is ready may take for that, in seconds.
+READY_SECONDS = 60.0
+# Of what such a context has printed before it ended, in characters.
+LAST_WORDS = 500
 RESUME_SECONDS = 10.0
 
 
@@ -61,13 +66,14 @@ class Interpreter:
     def __init__(self, namespace: Namespace, stdout: int, stderr: int) -> None:
         self._namespace = namespace
         self._child: Child
-        self._between = {stream: HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True) for stream in (STDOUT, STDERR)}
+        self._between = _between_cells()
         self._pumps = {
             STDOUT: Pump(stdout, lambda data: self._on_output(STDOUT, data)),
             STDERR: Pump(stderr, lambda data: self._on_output(STDERR, data)),
         }
         self._cell: Cell | None = None
-        self._copying: asyncio.Future[dict[str, Any]] | None = None
+        # What it says between two cells, where it was asked for something.
+        self._awaited: asyncio.Future[dict[str, Any]] | None = None
         self._cpu_seen = 0.0
         # What cells that ended have written, of all that it has.
         self._written_told = 0
@@ -82,15 +88,43 @@ class Interpreter:
 
     @classmethod
     async def start(
-        cls, namespace: Namespace, cwd: str, envs: dict[str, str], options: dict[str, Any]
+        cls, namespace: Namespace, cwd: str, envs: dict[str, str], options: dict[str, Any], *, announced: bool = False
     ) -> "Interpreter":
-        """Raises NamespaceError."""
+        """`announced`: it says when it is ready. Raises NamespaceError, and BadRequest where it does not come to that."""
         request = {"cwd": cwd, "envs": envs, "options": options}
 
         async def begin(self: Interpreter, fds: Sequence[int]) -> Child:
+            if announced:
+                self._awaited = asyncio.get_running_loop().create_future()
             return await namespace.children.start(CONTEXT, request, b"", fds, self)
 
-        return await cls._begin(namespace, begin)
+        self = await cls._begin(namespace, begin)
+        if announced:
+            await self._become_ready()
+        return self
+
+    async def _become_ready(self) -> None:
+        """Raises NotStartedError."""
+        assert self._awaited is not None
+        try:
+            await asyncio.wait((self._awaited, self.ended), timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+        said, self._awaited = self._awaited, None
+        if said.done() and said.result() == {"event": "ready"}:
+            # What it has printed at its start is of no cell.
+            self._between = _between_cells()
+            return
+        self.kill()
+        _, kept = self._between[STDERR].finish()
+        words = b"".join(kept).decode("utf-8", "replace").strip()[-LAST_WORDS:]
+        how = (
+            f"it ended with {self.ended.result().how}"
+            if self.ended.done()
+            else f"it was not ready in {READY_SECONDS:g} s"
+        )
+        raise NotStartedError(f"cannot start the interpreter: {how}{words and f': {words}'}")
 
     @classmethod
     async def resume(cls, namespace: Namespace, copy: Child, seed: str = "") -> "Interpreter":
@@ -147,11 +181,11 @@ class Interpreter:
 
         Raises BadFrame when it does not do so; it is ended then.
         """
-        self._copying = asyncio.get_running_loop().create_future()
+        self._awaited = asyncio.get_running_loop().create_future()
         fds = [each.fileno() for each in sockets]
         self._child.channel.send({"op": "copy", "most_bytes": most_bytes}, fds=fds)
-        await asyncio.wait((self._copying, self.ended), timeout=COPY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        answer, self._copying = self._copying, None
+        await asyncio.wait((self._awaited, self.ended), timeout=COPY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        answer, self._awaited = self._awaited, None
         try:
             return rollback.copied(answer.result() if answer.done() else {}, len(sockets))
         except BadFrame:
@@ -200,8 +234,8 @@ class Interpreter:
 
     def on_frame(self, frame: Frame) -> None:
         cell = self._cell
-        if self._copying is not None and not self._copying.done():
-            self._copying.set_result(frame.header)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(frame.header)
             return
         if cell is None:
             # After the end of its cell an interpreter is silent: the end was a forged one, and the real one comes now.
@@ -297,3 +331,7 @@ class Interpreter:
             cell.unread = isinstance(end, Exit) and self._child.channel.unread
         if cell and not cell.end.done():
             cell.end.set_result(end)
+
+
+def _between_cells() -> dict[int, HeadAndTail]:
+    return {stream: HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True) for stream in (STDOUT, STDERR)}

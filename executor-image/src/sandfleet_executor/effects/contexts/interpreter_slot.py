@@ -15,7 +15,7 @@ from sandfleet_executor.effects.contexts.queue import CellQueue
 from sandfleet_executor.effects.contexts.state_store import StateStore
 from sandfleet_executor.effects.executions.meter import SessionServices
 from sandfleet_executor.effects.namespace.namespace import Namespace
-from sandfleet_executor.worker.languages import LANGUAGES, PYTHON
+from sandfleet_executor.worker.languages import PYTHON, declared
 
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
@@ -34,7 +34,7 @@ class ContextSpec:
     @property
     def can_be_kept(self) -> bool:
         """Whether its state can be copied and saved."""
-        return LANGUAGES[self.language].kept
+        return declared(self.language).kept
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,9 @@ class InterpreterSlot:
             "reviewed": self._services.session.reviews.required,
             "brokered": self._services.session.tools.brokered,
         }
-        self.interpreter = await Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options)
+        announced = declared(self._spec.language).announced
+        started = Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options, announced=announced)
+        self.interpreter = await started
         self.generation += 1
         return self.interpreter
 

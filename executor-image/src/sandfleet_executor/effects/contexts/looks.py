@@ -10,7 +10,7 @@ from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
 from sandfleet_executor.effects.contexts.queue import CellQueue
 from sandfleet_executor.worker.base import packets
 from sandfleet_executor.worker.base.frames import Frame, FrameError
-from sandfleet_executor.worker.languages import LANGUAGES
+from sandfleet_executor.worker.languages import declared
 
 # How long an answer may be behind its time, in seconds.
 GRACE_SECONDS = 1.0
@@ -43,7 +43,7 @@ class Looks:
         Raises CannotLookError, ContextBusyError, NoAnswerError, BadFrame, NamespaceError and BadRequest.
         """
         language = self._spec.language
-        if not LANGUAGES[language].looks:
+        if not declared(language).looks:
             raise CannotLookError(f"cannot {asked.kind}: contexts of {language} cannot, only Python's")
         busy = ContextBusyError(f"cannot {asked.kind}: context {self._spec.id} is busy; ask again after its cell")
         if not self._queue.empty:

@@ -21,7 +21,7 @@ from sandfleet_executor.effects.contexts.queue import CellQueue
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.worker.base import frames
 from sandfleet_executor.worker.base.frames import Frame, FrameError
-from sandfleet_executor.worker.languages import LANGUAGES
+from sandfleet_executor.worker.languages import declared
 
 CHUNK_BYTES = 1 << 20
 # Of what says what a table is, in bytes.
@@ -101,7 +101,7 @@ class Tables:
     async def _line(self, asked: Moved) -> AsyncIterator["Line"]:
         """To the interpreter, whose turn is held meanwhile."""
         language = self._spec.language
-        if not LANGUAGES[language].tables:
+        if not declared(language).tables:
             raise CannotLookError(f"cannot {asked.verb} {asked.name}: contexts of {language} have no tables")
         busy = ContextBusyError(
             f"cannot {asked.verb} {asked.name}: context {self._spec.id} is busy; ask again after its cell"

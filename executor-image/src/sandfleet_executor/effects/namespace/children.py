@@ -38,6 +38,11 @@ class Exit:
     memory: bool
     written: int = 0
 
+    @property
+    def how(self) -> str:
+        """In words."""
+        return f"signal {self.signal}" if self.signal else f"exit code {self.code}"
+
 
 class Sample(NamedTuple):
     """Of the tree below a child: resident bytes and processes now, seconds and bytes written in all its life."""

@@ -32,7 +32,7 @@ from sandfleet_executor.effects.contexts.state_store import SUSPENDED, StateErro
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.suspension.saving import NOT_SUPPORTED, NOTHING_TO_SAVE, keep_context
-from sandfleet_executor.worker.languages import LANGUAGES
+from sandfleet_executor.worker.languages import find
 
 RECORD, UNFINISHED = "suspended.json", "suspended.tmp"
 # All contexts together may take so long to be saved, in seconds.
@@ -210,7 +210,7 @@ class Suspender:
 
     def _again(self, kept: KeptContext) -> Context | None:
         session = self._session
-        if kept.language not in LANGUAGES:
+        if find(kept.language) is None:
             return None
         persistence = Persistence(kept.autosave, resume=kept.autosave is not None, kept=kept.saved)
         spec = ContextSpec(kept.id, kept.cwd, session.environment(dict(kept.envs)), kept.language, persistence)

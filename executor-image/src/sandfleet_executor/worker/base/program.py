@@ -60,8 +60,8 @@ class Watch:
 
     def __init__(self) -> None:
         linux.become_subreaper()
-        self._woken, wake = os.pipe()
-        for fd in (self._woken, wake):
+        self.woken, wake = os.pipe()
+        for fd in (self.woken, wake):
             os.set_blocking(fd, False)
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, lambda *_: None)
@@ -70,16 +70,16 @@ class Watch:
     def poller(self, other: int) -> Callable[[float | None], set[int]]:
         """A call that waits so many milliseconds for signals and for `other`, and returns what is ready."""
         poller = select.poll()
-        for fd in (self._woken, other):
+        for fd in (self.woken, other):
             poller.register(fd, select.POLLIN)
         return lambda milliseconds: {fd for fd, _ in poller.poll(milliseconds)}
 
     def was_interrupted(self, ready: set[int], program: Program) -> bool:
         """Reads which signals came; whether one was an interrupt. Reaps children."""
-        if self._woken not in ready:
+        if self.woken not in ready:
             return False
         with contextlib.suppress(BlockingIOError):
-            numbers = os.read(self._woken, READ_BYTES)
+            numbers = os.read(self.woken, READ_BYTES)
             if signal.SIGCHLD in numbers:
                 _reap(program)
             return signal.SIGINT in numbers
@@ -90,9 +90,9 @@ class Watch:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             _reap(program)
-            select.select([self._woken], [], [], left)
+            select.select([self.woken], [], [], left)
             with contextlib.suppress(BlockingIOError):
-                os.read(self._woken, READ_BYTES)
+                os.read(self.woken, READ_BYTES)
 
 
 def _reap(program: Program) -> None:

@@ -15,12 +15,13 @@ import signal
 import socket
 import struct
 import termios
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from ..base import frames, linux, process, program, seeds
 from ..languages import LANGUAGES
-from . import syntax
+from . import looks, syntax
 
 EXIT_CLOSED = 0
 EXIT_BROKEN = 70
@@ -45,6 +46,8 @@ class Shell(program.Program):
         self.lines, self._lines = os.pipe()
         self.answers, self._answers = os.pipe()
         self._cell = os.memfd_create("cell")
+        # What it prints for a look.
+        self._said = os.memfd_create("said")
         self._own = f"/proc/{os.getpid()}/fd"
         # The file with the code of the cell.
         self.cell = f"{self._own}/{self._cell}"
@@ -95,6 +98,18 @@ class Shell(program.Program):
         while view:
             view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
         self._write_line(self._run(name, envs, last) + self._report(name))
+
+    def look(self, name: str, question: str) -> None:
+        """Has a subshell answer; the answer's name says when it has. As a condition it cannot end a shell with `set -e`."""
+        os.ftruncate(self._said, 0)
+        asked = f"if ( {question} ) </dev/null >|{self._own}/{self._said}; then :; fi"
+        line = f"{{ {asked}; {self._answer(f'looked {name}')}; }} 2>/dev/null"
+        self._write_line(line.replace("\n", " ") + "\n")
+
+    @property
+    def said(self) -> bytes:
+        """What it has printed for a look."""
+        return os.pread(self._said, looks.MOST_BYTES, 0)
 
     def _run(self, name: str, envs: Mapping[str, str], last: int) -> str:
         set_here = "".join(f"{key}={shlex.quote(value)} " for key, value in envs.items())
@@ -187,12 +202,40 @@ class ContextLoop:
             self._watch.was_interrupted(ready, self._shell)
             if self._control.fileno() not in ready:
                 continue
-            frame = frames.receive(self._control)
+            frame, fds = frames.receive_with_fds(self._control, 1)
             if frame is None:
                 return
-            if frame.header.get("op") != "execute":
-                raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
-            self._execute(frame.header, frame.payload)
+            match frame.header.get("op"):
+                case "execute":
+                    self._execute(frame.header, frame.payload)
+                case "complete" | "inspect":
+                    with socket.socket(fileno=fds[0]) as sock:
+                        self._look(frame.header, frame.payload.decode("utf-8", "replace"), sock)
+                case unknown:
+                    raise frames.FrameError(f"cannot do {unknown!r}")
+
+    def _look(self, header: Mapping[str, Any], code: str, sock: socket.socket) -> None:
+        """Without an answer in time the other end of the socket says so. An interrupt is for a cell that waits."""
+        kind, cursor, name = str(header["op"]), int(header["cursor"]), os.urandom(8).hex()
+        question = looks.question(kind, code, cursor)
+        said = self._asked(name, question, float(header["seconds"])) if question else b""
+        if said is not None:
+            sock.sendall(looks.answer(kind, code, cursor, int(header.get("detail_level", 0)), said))
+
+    def _asked(self, name: str, question: str, seconds: float) -> bytes | None:
+        self._shell.look(name, question)
+        wait = self._watch.poller(self._shell.answers)
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            ready = wait(left * 1000)
+            if self._watch.was_interrupted(ready, self._shell):
+                return None
+            lines = self._read_answers() if self._shell.answers in ready else []
+            if b"armed" in lines:
+                self._shell.armed = True
+            if f"looked {name}".encode() in lines:
+                return self._shell.said
+        return None
 
     def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
         if b"\0" in source:

@@ -59,7 +59,7 @@ def become_context(control: socket.socket, frame: frames.Frame, address_space: i
     except OSError:
         frames.send(control, {"event": "refused", "message": f"cannot work in {cwd}: there is no such directory"})
         os._exit(0)
-    if languages.LANGUAGES[language].bounded:
+    if languages.declared(language).bounded:
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     linux.show_to_peers()
     os.environ.clear()

@@ -6,14 +6,16 @@ This process passes on cells, answers and interrupts, measures Node, and ends as
 write to the latter, so it can forge the outcome of its own cell, as it can anywhere in its own process.
 """
 
+import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..base import frames, linux, process, program, seeds
+from ..base import answers, frames, linux, process, program, seeds
 from ..languages import LANGUAGES
 
 EXIT_CLOSED = 0
@@ -62,6 +64,10 @@ class Node(program.Program):
         """Starts a cell."""
         frames.send(self._requests, {"op": "execute", "cell": number, "envs": dict(envs)}, source)
 
+    def look(self, number: int, header: Mapping[str, Any], code: bytes) -> None:
+        """Asks for a completion or an inspection."""
+        frames.send(self._requests, {**header, "number": number}, code)
+
     def interrupt(self, number: int) -> None:
         """Ends this cell, if it still runs. A Node that stopped itself is killed: it hears nothing."""
         if self.is_stopped:
@@ -84,6 +90,7 @@ class ContextLoop:
         self._control = control
         self._watch = program.Watch()
         self._node = Node(memory_bytes)
+        self._looks = 0
         self._meter = process.Meter(self._node.pid)
 
     def serve(self) -> None:
@@ -95,12 +102,45 @@ class ContextLoop:
             self._watch.was_interrupted(ready, self._node)
             if self._control.fileno() not in ready:
                 continue
-            frame = frames.receive(self._control)
+            frame, fds = frames.receive_with_fds(self._control, 1)
             if frame is None:
                 return
-            if frame.header.get("op") != "execute":
-                raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
-            self._execute(frame.header, frame.payload)
+            match frame.header.get("op"):
+                case "execute":
+                    self._execute(frame.header, frame.payload)
+                case "complete" | "inspect":
+                    with socket.socket(fileno=fds[0]) as sock:
+                        self._look(frame.header, frame.payload, sock)
+                case unknown:
+                    raise frames.FrameError(f"cannot do {unknown!r}")
+
+    def _look(self, header: Mapping[str, Any], code: bytes, sock: socket.socket) -> None:
+        """Without an answer in time the other end of the socket says so. An interrupt is for a cell that waits."""
+        self._looks += 1
+        self._node.look(self._looks, header, code)
+        until = time.monotonic() + float(header["seconds"])
+        wait = self._watch.poller(self._node.answers.fileno())
+        while (left := until - time.monotonic()) > 0:
+            ready = wait(left * 1000)
+            if self._watch.was_interrupted(ready, self._node):
+                return
+            if self._node.answers.fileno() in ready and self._answered(
+                frames.receive(self._node.answers), header, sock
+            ):
+                return
+
+    def _answered(self, frame: frames.Frame | None, header: Mapping[str, Any], sock: socket.socket) -> bool:
+        if frame is None:
+            self._end()
+        if frame.header.get("event") != "looked" or frame.header.get("number") != self._looks:
+            return False
+        found = json.loads(frame.payload)
+        if found is not None and header["op"] == "complete":
+            cursor = int(header["cursor"])
+            sock.sendall(answers.completed(map(str, found["matches"]), cursor - int(found["begun"]), cursor))
+        elif found is not None:
+            sock.sendall(answers.inspected(str(found["text"]), found=bool(found["text"])))
+        return True
 
     def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
         number = int(header.get("cell", 0))
@@ -123,17 +163,23 @@ class ContextLoop:
     def _pass_on(self, frame: frames.Frame | None) -> bool:
         """Sends an answer to the executor; whether it was the last one of the cell."""
         if frame is None:
-            # The process ends, or code has closed the descriptor.
-            self._watch.await_end(self._node, END_SECONDS)
-            self._control.sendall(frames.encode({"event": "broken"}))
-            os._exit(EXIT_BROKEN)
+            self._end()
         event = str(frame.header.get("event"))
+        if event == "looked":
+            # Too late.
+            return False
         known = {name: frame.header[name] for name in EVENTS[event] if name in frame.header}
         if event == "done":
             usage = self._meter.stop()
             known |= {"cpu": usage.cpu, "peak": usage.peak, "written": usage.written}
         self._control.sendall(frames.encode({"event": event, **known}, frame.payload))
         return event == "done"
+
+    def _end(self) -> NoReturn:
+        """Node ends, or code has closed the descriptor."""
+        self._watch.await_end(self._node, END_SECONDS)
+        self._control.sendall(frames.encode({"event": "broken"}))
+        os._exit(EXIT_BROKEN)
 
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:

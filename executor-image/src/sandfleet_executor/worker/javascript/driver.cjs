@@ -73,6 +73,8 @@ function serve() {
   // The cell that runs.
   let running = null;
 
+  const look = require("./looks.cjs")(session);
+
   function send(header, payload = Buffer.alloc(0)) {
     let rest = encode(header, payload);
     while (rest.length) rest = rest.subarray(write(ANSWERS, rest));
@@ -307,6 +309,12 @@ function serve() {
     if (request.op === "interrupt") {
       // It waits for something.
       if (running?.cell === request.cell) interrupted(running);
+      return;
+    }
+    if (request.op !== "execute") {
+      // Between two cells.
+      const found = running ? null : look(request);
+      send({ event: "looked", number: request.number }, Buffer.from(JSON.stringify(found)));
       return;
     }
     const before = {};

@@ -25,7 +25,7 @@ def main(folder: str, wanted: str) -> None:
     found = sorted({*_packages(sys.path, "image"), *_packages([folder], "workspace")})
     declared = Installed(folder)
     report = {
-        "languages": {name: _version(languages.LANGUAGES[name]) for name in languages.available()},
+        "languages": {name: _version(name) for name in languages.available()},
         "packages": found[:MAX_PACKAGES],
         "left_out": len(found[MAX_PACKAGES:]),
         "declared": [declared.find(each) for each in json.loads(wanted)],
@@ -38,10 +38,18 @@ def _packages(path: list[str], origin: str) -> Iterator[tuple[str, str, str]]:
         yield name[:MAX_TEXT], version[:MAX_TEXT], origin
 
 
-def _version(language: languages.Language) -> str:
+def _version(name: str) -> str:
+    """The version of a language; of a Jupyter kernel its title."""
+    if title := languages.title(name):
+        return title[:MAX_TEXT]
     try:
         output: Any = subprocess.run(
-            language.version, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS, check=False
+            languages.version(name),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_SECONDS,
+            check=False,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""

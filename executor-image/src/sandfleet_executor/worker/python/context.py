@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from ..base import frames, linux, process
+from ..base import frames, linux, parts, process
 from ..tools import functions
 from . import cells, copies, display, errors, looks
 from .history import History
@@ -285,7 +285,7 @@ class ContextLoop:
             # A library may show figures between the result of a cell and its end.
             self._outbox.show(shown, last=shown.main and not self._user.shell.has_new_callbacks())
         else:
-            print(shown.bundle.get(display.PLAIN, ""))
+            print(shown.bundle.get(parts.PLAIN, ""))
 
     def _clear(self, *, wait: bool) -> None:
         if _getpid() == self._pid:

@@ -17,12 +17,9 @@ from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
 
-from ..base import packets, process
+from ..base import answers, parts, process
 from ..base.helpers import Helpers
-from . import display, errors
 
-MAX_MATCH_CHARACTERS = 256
-MAX_ANSWER_BYTES = 48 << 10
 # How long a process may outlive its time, in seconds.
 GRACE_SECONDS = 1.0
 _fork, _exit = os.fork, os._exit
@@ -84,19 +81,8 @@ def _completed(shell: InteractiveShell, code: str, cursor: int) -> bytes:
     shell.Completer.use_jedi = False
     with provisionalcompleter():
         found = list(rectify_completions(code, shell.Completer.completions(code, cursor)))
-    texts = list(dict.fromkeys(each.text for each in found))
-    matches: list[str] = []
-    room = MAX_ANSWER_BYTES
-    for text in texts:
-        # As JSON's ASCII at its longest.
-        room -= 6 * len(text) + 3
-        if room < 0:
-            break
-        if len(text) <= MAX_MATCH_CHARACTERS:
-            matches.append(text)
     start, end = (found[0].start, found[0].end) if found else (cursor, cursor)
-    omitted = len(texts) - len(matches)
-    return packets.encode({"event": "completed", "matches": matches, "start": start, "end": end, "omitted": omitted})
+    return answers.completed((each.text for each in found), start, end)
 
 
 def _inspected(shell: InteractiveShell, code: str, cursor: int, detail_level: int) -> bytes:
@@ -105,5 +91,4 @@ def _inspected(shell: InteractiveShell, code: str, cursor: int, detail_level: in
         bundle = shell.object_inspect_mime(name, detail_level=detail_level) if name else {}
     except KeyError:
         bundle = {}
-    text = errors.cut(str(bundle.get(display.PLAIN, "")), MAX_ANSWER_BYTES)
-    return packets.encode({"event": "inspected", "found": bool(bundle)}, text.encode())
+    return answers.inspected(str(bundle.get(parts.PLAIN, "")), found=bool(bundle))

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..base import frames, tables
+from ..base import frames, parts, tables
 from . import display, signals
 
 MAX_RESULTS = 1000
@@ -50,8 +50,8 @@ class Outbox:
         `last`: only the end of the cell follows, and both are sent as one message: a message costs more than its
         content.
         """
-        parts, dropped = display.to_parts(shown.bundle)
-        listed = [{"mime": mime, "size": len(data)} for mime, data in parts]
+        found, dropped = parts.to_parts(shown.bundle)
+        listed = [{"mime": mime, "size": len(data)} for mime, data in found]
         header = {"event": "result", "main": shown.main, "parts": listed, "dropped": dropped}
         if shown.display_id:
             header |= {"display_id": shown.display_id[:MAX_ID_CHARACTERS], "update": shown.update}
@@ -66,7 +66,7 @@ class Outbox:
                 self._results += 1
             if shown.display_id:
                 self._ids.add(shown.display_id)
-            self._send(header, b"".join(data for _, data in parts), hold=last)
+            self._send(header, b"".join(data for _, data in found), hold=last)
 
     def clear(self, *, wait: bool) -> None:
         """Sends that the cell clears what it has shown and printed.

@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.text import SList
 from traitlets.config import Config
 
+from ..base import parts
 from ..packages import pip
 from . import display, errors, system
 
@@ -35,13 +36,13 @@ class Formatter(DisplayFormatter):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        printers = self.formatters[display.PLAIN].type_printers
+        printers = self.formatters[parts.PLAIN].type_printers
         self._simple = {kind: printers.get(kind) for kind in SIMPLE}
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The MIME bundle and its metadata."""
         if self._is_simple(obj) and include is exclude is None:
-            return {display.PLAIN: repr(obj)}, {}
+            return {parts.PLAIN: repr(obj)}, {}
         outer, self.failures = self.failures, []
         try:
             bundle, metadata = super().format(obj, include, exclude)
@@ -52,8 +53,8 @@ class Formatter(DisplayFormatter):
             bundle, metadata = {}, {}
         finally:
             failures, self.failures = self.failures, outer
-        if failures and not bundle.get(display.PLAIN):
-            bundle[display.PLAIN] = _unshowable(obj, failures.pop())
+        if failures and not bundle.get(parts.PLAIN):
+            bundle[parts.PLAIN] = _unshowable(obj, failures.pop())
         for failure in failures:
             print(_unshowable(obj, failure), file=sys.stderr)
         return bundle, metadata
@@ -63,10 +64,10 @@ class Formatter(DisplayFormatter):
         kind = type(value)
         if kind not in SIMPLE:
             return False
-        plain = self.formatters[display.PLAIN]
+        plain = self.formatters[parts.PLAIN]
         if plain.type_printers.get(kind) is not self._simple[kind] or plain.float_format != "%r":
             return False
-        return not any(kind in each.type_printers for mime, each in self.formatters.items() if mime != display.PLAIN)
+        return not any(kind in each.type_printers for mime, each in self.formatters.items() if mime != parts.PLAIN)
 
 
 class Shell(InteractiveShell):
@@ -216,4 +217,4 @@ def _unshowable(value: object, error: BaseException) -> str:
 
 def _print_page(shell: object, data: Any, start: int = 0, screen_lines: int = 0) -> None:
     del shell, start, screen_lines
-    print(data.get(display.PLAIN, "") if isinstance(data, dict) else data)
+    print(data.get(parts.PLAIN, "") if isinstance(data, dict) else data)

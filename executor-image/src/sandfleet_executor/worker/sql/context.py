@@ -107,6 +107,10 @@ class ContextLoop:
                     self._between_cells(self._db.give, frame.header, fds[0])
                 case "take":
                     self._between_cells(self._db.take, frame.header, fds[0])
+                case "complete" | "inspect" as kind:
+                    with socket.socket(fileno=fds[0]) as sock, self._stop.cell():
+                        code, cursor = frame.payload.decode("utf-8", "replace"), int(frame.header["cursor"])
+                        sock.sendall(self._db.look(kind, code, cursor, float(frame.header["seconds"])))
                 case unknown:
                     raise frames.FrameError(f"cannot do {unknown!r}")
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 from duckdb import CatalogException
 
 from ..base import tables
+from . import looks
+from .looks import quoted
 
 __all__ = ["CatalogException", "Database", "Refused", "Result", "described"]
 SPILL = "/tmp/.sql"  # noqa: S108 the session's own /tmp
@@ -142,6 +144,10 @@ class Database:
         else:
             self._last = fitted(pa.Table.from_batches(batches, schema))
 
+    def look(self, kind: str, code: str, cursor: int, seconds: float) -> bytes:
+        """A completion or an inspection, as the packet that answers."""
+        return looks.look(self._con, kind, code, cursor, seconds)
+
     # Tables in and out
 
     def lend(self, name: str, table: Any) -> None:
@@ -209,10 +215,6 @@ def fitted(table: Any) -> Any:
                 column = table.column(number).cast(pa.float64())
             table = table.set_column(number, field_.name, column)
     return table
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def described(error: Exception, source: str, at: int, number: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sandfleet_executor.worker.python import display
+from sandfleet_executor.worker.base import parts
 
 pytest_plugins = ("support.executor.worker_contexts",)
 
@@ -105,14 +105,14 @@ def test_above_the_limit_the_largest_representation_is_dropped_and_counted(conte
     ],
 )
 def test_parts_stay_within_the_limit(bundle, kept, dropped):
-    parts = display.to_parts(bundle, limit=100)
-    assert ([mime for mime, _ in parts.parts], parts.dropped) == (list(kept), dropped)
+    found = parts.to_parts(bundle, limit=100)
+    assert ([mime for mime, _ in found.parts], found.dropped) == (list(kept), dropped)
 
 
 def test_the_number_of_representations_is_limited():
-    parts = display.to_parts({f"x/{i}": "a" * i for i in range(1000)})
-    assert len(parts.parts) == display.MAX_PARTS
-    assert parts.dropped == sum(range(display.MAX_PARTS, 1000))
+    found = parts.to_parts({f"x/{i}": "a" * i for i in range(1000)})
+    assert len(found.parts) == parts.MAX_PARTS
+    assert found.dropped == sum(range(parts.MAX_PARTS, 1000))
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_the_number_of_representations_is_limited():
     ],
 )
 def test_representations_become_bytes_by_their_type(mime, data, expected):
-    assert display.to_bytes(mime, data) == expected
+    assert parts.to_bytes(mime, data) == expected
 
 
 def test_a_circular_value_is_reported_as_circular():
     value = []
     value.append(value)
-    assert b"cannot show application/json" in display.to_bytes("application/json", value)
+    assert b"cannot show application/json" in parts.to_bytes("application/json", value)
 
 
 def test_results_of_a_cell_are_limited_and_the_main_one_always_arrives(context):

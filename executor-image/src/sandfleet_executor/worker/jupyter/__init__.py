@@ -1,0 +1,1 @@
+"""Contexts of Jupyter kernels."""

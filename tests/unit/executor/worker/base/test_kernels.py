@@ -1,0 +1,57 @@
+"""Kernelspecs: where they are looked for, and what is taken for one."""
+
+import json
+import sys
+
+import pytest
+from sandfleet_executor.worker.base import kernels
+
+SPEC = {"argv": ["python3", "-m", "k", "-f", "{connection_file}", "{resource_dir}/x"], "display_name": "K"}
+
+
+def written(folder, name, text):
+    (folder / name).mkdir(parents=True)
+    (folder / name / "kernel.json").write_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    monkeypatch.delenv("HOME", raising=False)
+    return tmp_path / "kernels"
+
+
+def test_a_kernelspec_is_a_program_with_its_places_filled_in(folder, monkeypatch):
+    monkeypatch.setenv("COLOUR", "red")
+    spec = SPEC | {"env": {"A": "${COLOUR} ${NONE}", "bad name": "x"}, "interrupt_mode": "message"}
+    written(folder, "own", json.dumps(spec))
+    found = kernels.find("own")
+    assert found.command("/c.json") == [sys.executable, "-m", "k", "-f", "/c.json", f"{folder}/own/x"]
+    assert (found.display_name, found.envs, found.takes_messages) == ("K", {"A": "red ${NONE}"}, True)
+    assert "own" in kernels.names()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"argv": []}',
+        '{"argv": "ls"}',
+        '{"argv": [1]}',
+        '{"argv": ["a\\u0000b"]}',
+        "[" * 99_999,
+        " " * (1 << 17),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_no_kernelspec_is_no_kernel(folder, text):
+    written(folder, "bad", text)
+    assert kernels.find("bad") is None
+    assert "bad" not in kernels.names()
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a\n", "a" * 41])
+def test_a_name_leads_nowhere_else(name):
+    assert kernels.find(name) is None
