@@ -19,6 +19,7 @@ REASONS = (
     "needs a cluster",
     "needs a terminal",
     "needs Node.js",
+    "needs R",
     "waits for Ctrl-C",
     "takes long",
     "part of a program",

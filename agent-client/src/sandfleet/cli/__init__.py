@@ -47,6 +47,7 @@ _COMMANDS = {
         "sandfleet.cli.snapshots.commands",
         "take, list, describe and delete snapshots of sessions, and move them as files",
     ),
+    "jupyter": ("sandfleet.cli.jupyter", "run notebooks of JupyterLab, VS Code and nbclient in sandboxes"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sandfleet.jupyter import content
 
 if TYPE_CHECKING:
     from sandfleet.values.execution import Cleared, Execution, Result
@@ -48,7 +49,7 @@ class Outputs:
 
     def result(self, result: Result) -> None:
         """Add a result, or put an update in the place of what it replaces."""
-        data = {mime: _part(mime, part) for mime, part in result.parts.items()}
+        data = content.bundle(result)
         shown: dict[str, Any] = {"output_type": "display_data", "data": data, "metadata": {}}
         if result.is_main_result:
             shown |= {"output_type": "execute_result", "execution_count": self._number}
@@ -73,17 +74,6 @@ class Outputs:
         elif not execution.ok:
             self.stderr(f"{execution.outcome}: {execution.message}\n")
         return [{name: value for name, value in each.items() if name != "transient"} for each in self.shown]
-
-
-def _part(mime: str, part: str | bytes) -> Any:
-    if isinstance(part, bytes):
-        return base64.b64encode(part).decode()
-    if mime.endswith("json"):
-        try:
-            return json.loads(part)
-        except (ValueError, RecursionError):
-            return part
-    return part
 
 
 def read(text: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--code", metavar="CODE", help="run this code instead of a file")
     parser.add_argument(
         "--language",
-        type=_a_language,
+        type=a_language,
         metavar="NAME",
         help=f"{', '.join(notebook.LANGUAGES)}, or {notebook.KERNEL}NAME for a Jupyter kernel of the sandbox"
         " (default: by the file's suffix or #! line, else python)",
@@ -71,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
 
 
-def _a_language(text: str) -> str:
+def a_language(text: str) -> str:
+    """Read the name of a language."""
     if text in notebook.LANGUAGES or text.startswith(notebook.KERNEL):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(notebook.LANGUAGES)} and {notebook.KERNEL}NAME")

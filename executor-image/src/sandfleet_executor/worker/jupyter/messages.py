@@ -105,7 +105,8 @@ class Cell:
         for each in payloads if isinstance(payloads, list) else ():
             # What a pager would show: help of IPython, and of R.
             if isinstance(each, Mapping) and each.get("source") == "page":
-                yield from self._displayed(each, update=False)
+                text = plain(of(each, "data").get("text/plain", ""))
+                yield from self._displayed({"data": {"text/plain": text}}, update=False)
 
     def _displayed(self, content: Mapping[str, Any], *, update: bool) -> Iterator[Shown]:
         name = of(content, "transient").get("display_id")
