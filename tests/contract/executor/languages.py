@@ -1,6 +1,6 @@
 """The same few things said in each language, for what holds of all of them. A new language is one more entry."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -180,6 +180,11 @@ JAVASCRIPT = Language(
     flood="line = 'x'.repeat(1023) + '\\n'; for (let i = 0; i < 64 << 10; i++) process.stdout.write(line); undefined",
     kill_parent="process.kill(process.ppid, 'SIGKILL'); console.log('alive')",
 )
+TYPESCRIPT = replace(
+    JAVASCRIPT,
+    name="typescript",
+    set_x="interface Word {{ text: string }}\nvar x: string = (('{}') as any as Word | string) as string",
+)
 _NO_SYSTEM = Cannot("SQL has no way to the system around it")
 SQL = Language(
     name="sql",
@@ -217,4 +222,4 @@ SQL = Language(
     flood="COPY (SELECT repeat('x', 1023) FROM range(65536)) TO '/dev/stdout' (HEADER false);",
     kill_parent=_NO_SYSTEM,
 )
-LANGUAGES = (PYTHON, BASH, JAVASCRIPT, SQL)
+LANGUAGES = (PYTHON, BASH, JAVASCRIPT, SQL, TYPESCRIPT)

@@ -72,10 +72,12 @@ async def test_a_context_says_its_language(sandbox, made, language):
     assert (made.language, (await state_of(sandbox, made)).language) == (language.name, language.name)
 
 
-async def test_each_language_has_a_default_context_of_its_own(sandbox, language):
+async def test_each_language_has_a_default_context_of_its_own(sandbox, spoken, language):
     mine = language.name.upper()
     await sandbox.run_code(language.set_x.format(mine), language=language.name)
     for other in LANGUAGES:
+        if other.name not in spoken:
+            continue
         said = (await sandbox.run_code(other.say_x, language=other.name)).logs.stdout
         assert (said == f"{mine}\n") is (other is language)
 

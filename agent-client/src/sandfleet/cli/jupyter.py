@@ -13,7 +13,7 @@ from sandfleet.cli import FAILED, OK, USAGE, create, notebook, refuse, what
 from sandfleet.cli.run import a_language
 from sandfleet.jupyter import kernelspec
 
-_TITLES = {"python": "Python", "bash": "Bash", "javascript": "JavaScript", "sql": "SQL"}
+_TITLES = {"python": "Python", "bash": "Bash", "javascript": "JavaScript", "sql": "SQL", "typescript": "TypeScript"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

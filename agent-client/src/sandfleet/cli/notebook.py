@@ -14,7 +14,7 @@ from sandfleet.jupyter import content
 if TYPE_CHECKING:
     from sandfleet.values.execution import Cleared, Execution, Result
 
-LANGUAGES = ("python", "bash", "javascript", "sql")
+LANGUAGES = ("python", "bash", "javascript", "sql", "typescript")
 # Contexts of Jupyter kernels, as the executor calls their languages.
 KERNEL = "jupyter-"
 _KERNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -37,9 +38,13 @@ _SUFFIXES = {
     ".mjs": "javascript",
     ".cjs": "javascript",
     ".sql": "sql",
+    ".ts": "typescript",
+    ".mts": "typescript",
+    ".r": "jupyter-ir",
+    ".R": "jupyter-ir",
 }
 # By the program of the #! line.
-_PROGRAMS = {"bash": "bash", "sh": "bash", "node": "javascript"}
+_PROGRAMS = {"bash": "bash", "sh": "bash", "node": "javascript", "Rscript": "jupyter-ir"}
 _PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
 
 
@@ -173,10 +178,10 @@ def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exe
     return _run_cell(sandbox, code, options, "python")
 
 
-def _run_javascript(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+def _run_javascript(sandbox: Sandbox, code: str, options: argparse.Namespace, *, language: str) -> Execution:
     if options.arguments:
-        sandbox.run_code(f"process.argv.push(...{json.dumps(options.arguments)})", language="javascript")
-    return _run_cell(sandbox, code, options, "javascript")
+        sandbox.run_code(f"process.argv.push(...{json.dumps(options.arguments)})", language=language)
+    return _run_cell(sandbox, code, options, language)
 
 
 def _run_sql(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
@@ -221,7 +226,12 @@ def _both(one: Callable[[T], None] | None, other: Callable[[T], None] | None) ->
     return tell
 
 
-_CELLS = {"python": _run_python, "javascript": _run_javascript, "sql": _run_sql}
+_CELLS = {
+    "python": _run_python,
+    "javascript": partial(_run_javascript, language="javascript"),
+    "typescript": partial(_run_javascript, language="typescript"),
+    "sql": _run_sql,
+}
 
 
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:

@@ -14,6 +14,7 @@ _LANGUAGES = {
     "python": ("text/x-python", ".py", "ipython"),
     "bash": ("text/x-sh", ".sh", "shell"),
     "javascript": ("text/javascript", ".js", "javascript"),
+    "typescript": ("text/typescript", ".ts", "text/typescript"),
     "sql": ("text/x-sql", ".sql", "sql"),
 }
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sandfleet.values import _show
 from sandfleet.values.environment import Notice
 from sandfleet.values.root import SandfleetError
 from sandfleet.values.variables import Autosaved
+
+if TYPE_CHECKING:
+    from sandfleet.values.charts import Chart
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -225,6 +228,13 @@ class Result:
     def jpeg(self) -> bytes | None:
         """The JPEG, as raw bytes."""
         return self._bytes("image/jpeg")
+
+    @property
+    def chart(self) -> Chart | None:
+        """What it shows as data, if it is a figure of Matplotlib, Plotly or Vega-Lite (Altair) of a known kind."""
+        from sandfleet.values import charts
+
+        return charts.of_parts(self.parts)
 
     def __repr__(self) -> str:
         return f"Result({', '.join(self.parts)})"

@@ -63,6 +63,8 @@ class Language(NamedTuple):
     tables: bool = False
     # Whether it says {"event":"ready"} when it can take a cell, which takes it a while.
     announced: bool = False
+    # Whether the program that is there may lack what it needs: that its version is empty says so, or a start.
+    unsure: bool = False
     # Whether its module has `preimport()`, which the spawner calls once before it forks contexts.
     preimported: bool = False
     # Prints its version.
@@ -71,6 +73,12 @@ class Language(NamedTuple):
     differs: Mapping[str, str] = MappingProxyType({})
 
 
+_JAVASCRIPT = {
+    "tools": "code starts the command `tool`",
+    "tables": "Node has no Arrow of its own",
+    "copies": "Node has threads of its own, which no fork has",
+    "saves": "closures and modules have no form in which they could be saved",
+}
 LANGUAGES = {
     PYTHON: Language(
         "python.context",
@@ -100,12 +108,7 @@ LANGUAGES = {
         program=NODE,
         looks=True,
         version=(NODE, "-p", "process.versions.node"),
-        differs={
-            "tools": "code starts the command `tool`",
-            "tables": "Node has no Arrow of its own",
-            "copies": "Node has threads of its own, which no fork has",
-            "saves": "closures and modules have no form in which they could be saved",
-        },
+        differs=_JAVASCRIPT,
     ),
     "sql": Language(
         "sql.context",
@@ -120,6 +123,16 @@ LANGUAGES = {
             "copies": "DuckDB has threads of its own, which no fork has",
             "saves": "`COPY` writes a table to a file",
         },
+    ),
+    # Node strips the types of a cell, and checks none of them.
+    "typescript": Language(
+        "javascript.context",
+        program=NODE,
+        looks=True,
+        announced=True,
+        unsure=True,
+        version=(NODE, "-p", "require('node:module').stripTypeScriptTypes ? process.versions.node : ''"),
+        differs=_JAVASCRIPT,
     ),
 }
 
@@ -176,8 +189,13 @@ def _lacks(language: Language) -> list[str]:
 
 
 def available() -> list[str]:
-    own = [name for name in LANGUAGES if not missing(name)]
+    own = [name for name, each in LANGUAGES.items() if not each.unsure and not missing(name)]
     return own if _lacks(_KERNELS) else [*own, *(KERNEL + each for each in kernels.names())]
+
+
+def unsure() -> list[str]:
+    """Those that may be there."""
+    return [name for name, each in LANGUAGES.items() if each.unsure and not missing(name)]
 
 
 def version(name: str) -> tuple[str, ...]:

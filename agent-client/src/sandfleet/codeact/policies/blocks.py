@@ -14,7 +14,17 @@ PYTHON = frozenset(
 )
 SHELL = frozenset({"bash", "sh", "shell", "console", "zsh", "terminal", "shell-session", "sh-session", "shellscript"})
 JAVASCRIPT = frozenset({"javascript", "js", "node", "nodejs", "mjs", "cjs"})
+TYPESCRIPT = frozenset({"typescript", "ts", "mts", "cts"})
 SQL = frozenset({"sql", "duckdb"})
+# R is a Jupyter kernel, of this name where Debian and CRAN install it.
+R = frozenset({"r", "rscript"})
+_LANGUAGES = {
+    **dict.fromkeys(PYTHON, "python"),
+    **dict.fromkeys(JAVASCRIPT, "javascript"),
+    **dict.fromkeys(TYPESCRIPT, "typescript"),
+    **dict.fromkeys(SQL, "sql"),
+    **dict.fromkeys(R, "jupyter-ir"),
+}
 _OUTPUT = {"output", "stdout", "stderr", "log", "result", "observation", "traceback", "tool_output", "tool_outputs"}
 _TEXT = {"text", "txt", "plaintext", "plain"}
 _FORMATS = {"json", "jsonl", "json5", "yaml", "yml", "toml", "ini", "cfg", "env", "csv", "tsv", "xml", "diff", "patch"}
@@ -26,9 +36,7 @@ _KNOWN = PYTHON | SHELL
 
 def language_of(name: str) -> str:
     """The language of contexts that a block names; "python" for none, and a name that is unknown as it is."""
-    if not name or name in PYTHON:
-        return "python"
-    return "javascript" if name in JAVASCRIPT else "sql" if name in SQL else name
+    return _LANGUAGES.get(name, name) or "python"
 
 
 _THINK = r"think|thinking|thought|thoughts|reasoning|seed:think"

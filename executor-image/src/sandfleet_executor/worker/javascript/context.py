@@ -37,7 +37,7 @@ EVENTS = {
 class Node(program.Program):
     """The process of Node.js."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, *, typed: bool) -> None:
         self._requests, theirs_requests = socket.socketpair()
         self.answers, theirs_answers = socket.socketpair()
         # The memory guard ends a session that takes too much, and says so: Node itself would abort.
@@ -48,7 +48,7 @@ class Node(program.Program):
         path = LANGUAGES["javascript"].program
         pid = os.posix_spawn(
             path,
-            ["node", "--expose-internals", *heap, *seeded, str(DRIVER)],
+            ["node", "--expose-internals", *heap, *seeded, str(DRIVER), *(["--typescript"] if typed else [])],
             os.environ,
             file_actions=_descriptors(theirs_requests.fileno(), theirs_answers.fileno()),
             # So that an interrupt reaches this process alone.
@@ -86,12 +86,23 @@ def _descriptors(requests: int, answers: int) -> list[tuple[Any, ...]]:
 class ContextLoop:
     """Serves the requests of one context."""
 
-    def __init__(self, control: socket.socket, memory_bytes: int) -> None:
+    def __init__(self, control: socket.socket, memory_bytes: int, *, typed: bool) -> None:
         self._control = control
         self._watch = program.Watch()
-        self._node = Node(memory_bytes)
+        self._node = Node(memory_bytes, typed=typed)
+        if typed:
+            self._await_node()
         self._looks = 0
         self._meter = process.Meter(self._node.pid)
+
+    def _await_node(self) -> None:
+        """Until it has said that it strips types. If it ends instead, this process ends in the same way."""
+        wait = self._watch.poller(self._node.answers.fileno())
+        while self._node.answers.fileno() not in (ready := wait(None)):
+            self._watch.was_interrupted(ready, self._node)
+        if frames.receive(self._node.answers) is None:
+            self._end()
+        frames.send(self._control, {"event": "ready"})
 
     def serve(self) -> None:
         """Returns when the executor has closed the socket. If Node ends, this process ends in the same way."""
@@ -187,7 +198,8 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     code = EXIT_BROKEN
     try:
         control.setblocking(True)
-        ContextLoop(control, int(options.get("memory_bytes", 0))).serve()
+        typed = options.get("language") == "typescript"
+        ContextLoop(control, int(options.get("memory_bytes", 0)), typed=typed).serve()
         code = EXIT_CLOSED
     except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
         text = f"cannot go on with this context: {type(error).__name__}: {error}\n"

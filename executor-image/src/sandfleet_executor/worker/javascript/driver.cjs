@@ -68,6 +68,12 @@ function serve() {
   const SyncWriteStream = require("internal/fs/sync_write_stream");
   const session = new inspector.Session();
   session.connect();
+  // Cells are TypeScript: Node takes their types out, and leaves all else in its place.
+  const typed = process.argv.includes("--typescript"), strip = typed ? require("node:module").stripTypeScriptTypes : null;
+  if (typed && !strip) {
+    write(2, `Node ${process.versions.node} cannot strip types: TypeScript needs Node 22.13 or later\n`);
+    process.reallyExit(1);
+  }
   const MOST_RESULT = 16 << 20, MOST_TEXT = 1 << 20, MOST_VALUE = 64 << 10, MOST_JSON = 64 << 10, MOST_ROWS = 50;
   const SHOWS = Symbol.for("Jupyter.display");
   // The cell that runs.
@@ -234,6 +240,11 @@ function serve() {
   }
 
   function evaluate(cell) {
+    try {
+      if (strip) cell.source = strip(cell.source, { mode: "strip" });
+    } catch (error) {
+      return finish(cell, { ...describe({ thrown: error }), name: "SyntaxError" }, "error");
+    }
     const expression = `${rewrite(cell.source)}\n//# sourceURL=${cell.file}`;
     const options = { expression, replMode: true, awaitPromise: true, userGesture: false };
     session.post("Runtime.evaluate", options, (error, answer) => {
@@ -299,12 +310,13 @@ function serve() {
   // The loader of the main context is used on purpose.
   const warn = process.emitWarning;
   process.emitWarning = function (warning, ...rest) {
-    if (!String(warning).includes("USE_MAIN_CONTEXT_DEFAULT_LOADER")) warn.call(this, warning, ...rest);
+    if (!/USE_MAIN_CONTEXT_DEFAULT_LOADER|stripTypeScriptTypes/.test(String(warning))) warn.call(this, warning, ...rest);
   };
 
   // The number of the cell that runs, for the other thread; -1 between cells.
   const state = new Int32Array(new SharedArrayBuffer(4)).fill(-1);
   const worker = new Worker(__filename, { stdin: false, workerData: { state } });
+  if (typed) send({ event: "ready" });
   worker.on("message", (request) => {
     if (request.op === "interrupt") {
       // It waits for something.

@@ -25,7 +25,7 @@ def main(folder: str, wanted: str) -> None:
     found = sorted({*_packages(sys.path, "image"), *_packages([folder], "workspace")})
     declared = Installed(folder)
     report = {
-        "languages": {name: _version(name) for name in languages.available()},
+        "languages": dict(_languages()),
         "packages": found[:MAX_PACKAGES],
         "left_out": len(found[MAX_PACKAGES:]),
         "declared": [declared.find(each) for each in json.loads(wanted)],
@@ -36,6 +36,14 @@ def main(folder: str, wanted: str) -> None:
 def _packages(path: list[str], origin: str) -> Iterator[tuple[str, str, str]]:
     for name, version, _ in installed(path):
         yield name[:MAX_TEXT], version[:MAX_TEXT], origin
+
+
+def _languages() -> Iterator[tuple[str, str]]:
+    for name in languages.available():
+        yield name, _version(name)
+    for name in languages.unsure():
+        if version := _version(name):
+            yield name, version
 
 
 def _version(name: str) -> str:

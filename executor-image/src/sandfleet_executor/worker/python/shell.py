@@ -7,14 +7,15 @@ from types import ModuleType
 from typing import Any
 
 from IPython.core.autocall import ExitAutocall
-from IPython.core.formatters import DisplayFormatter
+from IPython.core.formatters import BaseFormatter, DisplayFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.text import SList
+from traitlets import ObjectName, Unicode
 from traitlets.config import Config
 
 from ..base import parts
 from ..packages import pip
-from . import display, errors, system
+from . import charts, display, errors, system
 
 # Types that IPython shows with repr(), unless code registers another printer for them.
 SIMPLE = (bool, bytes, complex, float, int, str)
@@ -29,6 +30,15 @@ class Exit(ExitAutocall):
         raise SystemExit(*(() if code is None else (code,)))
 
 
+class ChartFormatter(BaseFormatter):
+    """What a figure shows, as data."""
+
+    format_type = Unicode(charts.CHART)
+    # No method of the user's objects has this name.
+    print_method = ObjectName("_sandfleet_chart_")
+    _return_type = dict
+
+
 class Formatter(DisplayFormatter):
     """Shows a value whose representation fails as such, instead of an error."""
 
@@ -38,6 +48,9 @@ class Formatter(DisplayFormatter):
         super().__init__(**kwargs)
         printers = self.formatters[parts.PLAIN].type_printers
         self._simple = {kind: printers.get(kind) for kind in SIMPLE}
+        chart = ChartFormatter(parent=self)
+        chart.for_type_by_name("matplotlib.figure", "Figure", charts.describe)
+        self.formatters[charts.CHART] = chart
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The MIME bundle and its metadata."""
