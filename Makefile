@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test cells conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolage
 
 joint: setup ## Operator and fleet together through N random stories (tests/transition/joint), about one a second.
 	@SANDFLEET_EXAMPLES=$(or $(N),1000) $(PY) -m pytest -q --timeout 3600 tests/transition/joint $(ARGS)
+
+cells: setup ## N random cells of each language in a sandbox and in the language itself (10,000: some minutes).
+	@SANDFLEET_CELLS=$(or $(N),10000) $(PY) -m pytest -q --timeout 3600 tests/contract/executor/test_generated_cells.py $(ARGS)
 
 model: setup ## spin searches all states of the claim protocol (tests/model), about a minute.
 	@scripts/debian.sh spin spin gcc libc6-dev

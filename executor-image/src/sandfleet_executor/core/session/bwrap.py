@@ -13,6 +13,12 @@ PACKAGES = ".sandfleet/packages"
 INNER_ID = 1000
 # Parts of /etc that programs need and that hold no secret. What is not there is left out.
 ETC = (
+    # Without Renviron.site, which may hold secrets of the machine.
+    "R/Makeconf",
+    "R/Renviron",
+    "R/Rprofile.site",
+    "R/ldpaths",
+    "R/repositories",
     "alternatives",
     "ca-certificates",
     "debian_version",
@@ -133,7 +139,7 @@ def arguments(
     if host.own_network:
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
-    found += folders(("/etc/x", "/etc/ssl/x", "/etc/pki/tls/x"))
+    found += folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x"))
     found += of_the_machine(host)
     for data, fd in zip(data_files(), data_fds, strict=True):
         # Readable by the inner user, who has not made them.
