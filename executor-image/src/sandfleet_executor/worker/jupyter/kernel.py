@@ -14,9 +14,9 @@ from jupyter_client.session import Session
 
 from ..base import kernels, linux, program
 
-# Sockets of a kernel. Its heartbeat and its prompts are not connected: a kernel without an answer is ended at a deadline.
-SHELL, PUBLISHED, CONTROL = "shell", "iopub", "control"
-PORTS = {SHELL: 1, PUBLISHED: 2, "stdin": 3, CONTROL: 4, "hb": 5}
+# Sockets of a kernel. Its heartbeat is not connected: a kernel without an answer is ended at a deadline.
+SHELL, PUBLISHED, CONTROL, PROMPTS = "shell", "iopub", "control", "stdin"
+PORTS = {SHELL: 1, PUBLISHED: 2, PROMPTS: 3, CONTROL: 4, "hb": 5}
 # Messages that wait to be read: above that a kernel's own socket may drop them.
 WAITING = 100_000
 READ_BYTES = 64 << 10
@@ -41,7 +41,8 @@ class Kernel(program.Program):
         super().__init__(self._start(str(file)))
         context = zmq.Context(io_threads=1)
         self._sockets = {
-            name: _socket(context, name, f"ipc://{place}-{PORTS[name]}") for name in (SHELL, PUBLISHED, CONTROL)
+            name: _socket(context, name, f"ipc://{place}-{PORTS[name]}")
+            for name in (SHELL, PUBLISHED, CONTROL, PROMPTS)
         }
         self._poller = zmq.Poller()
         for each in (*self._sockets.values(), self._raw):
@@ -92,7 +93,7 @@ class Kernel(program.Program):
 
     def received(self) -> Iterator[dict[str, Any]]:
         """The messages that have come: first what was published. What cannot be read is dropped."""
-        for name in (PUBLISHED, SHELL, CONTROL):
+        for name in (PUBLISHED, SHELL, CONTROL, PROMPTS):
             while True:
                 try:
                     _, message = self._session.recv(self._sockets[name])
@@ -127,6 +128,9 @@ class Kernel(program.Program):
 def _socket(context: Any, name: str, address: str) -> Any:
     socket = context.socket(zmq.SUB if name == PUBLISHED else zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
+    if name in (SHELL, PROMPTS):
+        # A kernel asks for input where the cell came from.
+        socket.setsockopt(zmq.IDENTITY, b"sandbox")
     socket.setsockopt(zmq.RCVHWM, WAITING)
     if name == PUBLISHED:
         socket.setsockopt(zmq.SUBSCRIBE, b"")

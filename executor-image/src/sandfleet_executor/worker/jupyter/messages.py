@@ -133,7 +133,7 @@ class Cell:
         dropped = [
             (self.left_out, f"results dropped: the limit is {MAX_RESULTS} a cell"),
             (self.comms, "messages of widgets dropped: there is no front end"),
-            (self.prompts, "prompts refused: no caller answers them"),
+            (self.prompts, "prompts answered with an empty line"),
         ]
         return [f"{count} {words}" for count, words in dropped if count]
 

@@ -66,7 +66,7 @@ def test_results_widgets_and_prompts_above_what_is_taken_are_counted():
     assert cell.notes() == [
         "3 results dropped: the limit is 1000 a cell",
         "2 messages of widgets dropped: there is no front end",
-        "1 prompts refused: no caller answers them",
+        "1 prompts answered with an empty line",
     ]
 
 
