@@ -31,7 +31,7 @@ PAGE = (ROOT / "docs/howto/alerts.md").read_text()
 FIRST = dict(re.findall(r"(?ms)^## (\w+)\n.*?^```bash\n(.*?)[ ]*(?:#[^\n]*)?\n", PAGE))
 # How long a fault may take to be seen, in seconds: a look of the operator, a pull that fails.
 SEEN = 180
-# A fault that is not to be had in a pod: its disk is full, or nothing reads its log. tests/unit/operator/telemetry has it.
+# A full disk, or a log that nothing reads, is not to be had in a pod: tests/unit/operator/telemetry has that fault.
 ELSEWHERE = {"SandfleetAuditRecordsLost"}
 # A processor limit that both processes meet while they start.
 SHORT = ("--set", "operator.resources.limits.cpu=200m,fleet.resources.limits.cpu=200m")
