@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandfleet import Fleet, InvalidArgument, Limits, NotFoundError, Sandbox, SandboxEnded, UnavailableError
+from sandfleet import Fleet, InvalidArgument, Limits, NotFoundError, Sandbox, SandboxEnded, SandboxSuspended, UnavailableError
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
@@ -35,11 +35,15 @@ def served(store: Path) -> Iterator[Process]:
 
 
 async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFleet, store: Path) -> None:
-    async with AsyncSandbox.create(fleet=fleet, labels={"run": "7"}) as sandbox:
+    options = {"labels": {"run": "7"}, "envs": {"TEAM": "blue"}, "limits": Limits(memory_bytes=1 << 30)}
+    async with AsyncSandbox.create(fleet=fleet, **options) as sandbox:
         await sandbox.files.write("orders.csv", "a,b\n")
         await sandbox.run_code("rows = open('orders.csv').read(); gen = (x for x in rows)")
+        await fleet.note_received(sandbox.sandbox_id, ["secret"])
         kept = await sandbox.suspend(to="snapshot")
         assert kept.lost == ("default: gen (NotPicklable)",)
+        with pytest.raises(SandboxSuspended):
+            await sandbox.run_code("1")
     with pytest.raises(SandboxEnded):
         await fleet.get(sandbox.sandbox_id)
     with served_fleet(Options(pool_size=1)) as tomorrow:
@@ -47,12 +51,24 @@ async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFl
             await AsyncFleet.connect(tomorrow.address) as later,
             AsyncSandbox.resume(sandbox.sandbox_id, fleet=later) as again,
         ):
+            assert again.sandbox_id == sandbox.sandbox_id
             assert again.resumption is not None
             assert again.resumption.lost == kept.lost
-            assert (await again.run_code("rows")).text == "'a,b\\n'"
-            assert (await again.get_info()).labels == {"run": "7"}
+            assert (await again.run_code("import os; rows, os.environ['TEAM']")).text == "('a,b\\n', 'blue')"
+            info = await again.get_info()
+            assert (info.labels, info.limits.memory_bytes, info.state) == ({"run": "7"}, 1 << 30, "claimed")
+            assert await later.note_received(sandbox.sandbox_id, []) == {"secret"}
             # Its sandbox has it now; the snapshot was only there to keep it.
             assert await later.snapshots.list(sandbox.sandbox_id) == ()
+            # Another object of it goes on where this one was.
+            kept = await AsyncSandbox.suspend(sandbox.sandbox_id, fleet=later, to="snapshot")
+            assert kept.snapshot_id
+            async with AsyncSandbox.connect(sandbox.sandbox_id, fleet=later) as third:
+                assert (await third.run_code("rows")).text == "'a,b\\n'"
+        # Its owner has ended it: nothing keeps it any more.
+        with pytest.raises(SandboxEnded):
+            await AsyncSandbox.resume(sandbox.sandbox_id, fleet=later)
+
 
 
 async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> None:
@@ -103,10 +119,15 @@ async def test_what_a_session_has_received_goes_with_its_snapshot(fleet: AsyncFl
 async def test_a_cell_that_runs_keeps_a_session_from_being_parked(fleet: AsyncFleet) -> None:
     async with AsyncSandbox.create(fleet=fleet) as sandbox:
         handle = await sandbox.commands.run("sleep 60", background=True)
-        with pytest.raises(PreconditionFailed, match="running"):
+        with pytest.raises(PreconditionFailed, match="running") as caught:
             await sandbox.suspend(to="snapshot")
+        assert (caught.value.reason, caught.value.retryable) == ("ExecutionRunning", True)
         assert await fleet.snapshots.list(sandbox.sandbox_id) == ()
-        await handle.kill()
+        # It goes on.
+        assert (await sandbox.run_code("1")).text == "1"
+        kept = await sandbox.suspend(to="snapshot", force=True)
+        assert kept.ended_executions == (handle.execution_id,)
+        assert await fleet.snapshots.delete(kept.snapshot_id)
 
 
 async def test_a_snapshotter_that_dies_costs_its_jobs_only(fleet: AsyncFleet, served: Process) -> None:

@@ -75,13 +75,13 @@ async def test_a_suspended_sandbox_says_how_to_go_on(fleet: AsyncFleet) -> None:
             with pytest.raises(SandboxSuspended, match=f"resume it with Sandbox.resume\\('{sandbox.sandbox_id}'\\)"):
                 await client.run_code("1")
         assert repr(sandbox) == f"AsyncSandbox({sandbox.sandbox_id}, suspended)"
-        with pytest.raises(SandboxSuspended):
-            await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
-        again = await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet)
+        # One that is opened now resumes it, and does not own it.
+        async with AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet) as again:
+            assert again.resumption is not None
         # A client that was connected before goes on with the new executor.
         assert (await other.run_code("1")).text == "1"
         await other.close()
-        await again.kill()
+        assert await AsyncSandbox.kill(sandbox.sandbox_id, fleet=fleet)
 
 
 async def test_running_code_refuses_a_suspension_unless_it_is_forced(fleet: AsyncFleet) -> None:

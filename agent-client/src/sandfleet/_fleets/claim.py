@@ -18,7 +18,7 @@ from sandfleet._wire.link import receive
 from sandfleet._wire.status import to_claim_error, to_error, to_resume_error
 from sandfleet.errors import ProtocolError
 from sandfleet.values.fleet import FLEET_UNAVAILABLE, OnQueued, Queued
-from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions, ResumeOptions
+from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions
 from sandfleet.values.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
@@ -83,16 +83,6 @@ async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple
     contract = options.get("contract") or ("brokered" if options.get("tools") else snapshot.contract)
     begun: CreateOptions = {**options, "limits": limits, "contract": contract}  # type: ignore[typeddict-item] # one of its words
     return snapshot, begun
-
-
-def of_parked(snapshot: Snapshot, options: ResumeOptions) -> CreateOptions:
-    """Return the options of a claim that takes a session on which only a snapshot keeps."""
-    named = ("max_wait", "on_queued", "on_preempted", "keep_alive", "autosave", "rpc_timeout")
-    wish = CreateOptions(snapshot=snapshot, labels=snapshot.labels, timeout=options.get("timeout") or DEFAULT_LEASE)
-    for name in named:
-        if name in options:
-            wish[name] = options[name]  # type: ignore[literal-required] # of both
-    return wish
 
 
 def imagined(options: ExplainOptions, namespace: str) -> api.fleet.ClaimRequest:

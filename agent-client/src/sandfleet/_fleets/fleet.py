@@ -18,7 +18,7 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.hosts import AnswersHosts
 from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
-from sandfleet._fleets.snapshots import KeepsSnapshots
+from sandfleet._fleets.snapshots import TRANSFER_TIMEOUT, KeepsSnapshots
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import queues as queue_messages
@@ -253,10 +253,18 @@ class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals):
         return await self.get_within(sandbox_id, _RPC_TIMEOUT)
 
     @checked
-    async def suspend(self, sandbox_id: str, *, force: bool = False, timeout: float | None = None) -> Suspension:
+    async def suspend(
+        self,
+        sandbox_id: str,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        to: Literal["volume", "snapshot"] = "volume",
+    ) -> Suspension:
         """Suspend a session by its id, as `Sandbox.suspend` does."""
-        request = api.fleet.SuspendRequest(sandbox_id=sandbox_id, force=force, timeout=convert.seconds(timeout))
-        return suspensions.suspension(await self._call("Suspend", request, _SUSPEND_TIMEOUT))
+        request = suspensions.suspend_request(sandbox_id, force=force, timeout=timeout, to=to)
+        wait = _SUSPEND_TIMEOUT if to == "volume" else TRANSFER_TIMEOUT
+        return suspensions.suspension(await self._call("Suspend", request, wait))
 
     @checked
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:

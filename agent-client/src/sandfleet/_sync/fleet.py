@@ -154,9 +154,16 @@ class Fleet:
         """Describe a sandbox. Raises SandboxEnded."""
         return run(self.as_async.get(sandbox_id))
 
-    def suspend(self, sandbox_id: str, *, force: bool = False, timeout: float | None = None) -> Suspension:
+    def suspend(
+        self,
+        sandbox_id: str,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        to: Literal["volume", "snapshot"] = "volume",
+    ) -> Suspension:
         """Suspend a session by its id, as `Sandbox.suspend` does."""
-        return run(self.as_async.suspend(sandbox_id, force=force, timeout=timeout))
+        return run(self.as_async.suspend(sandbox_id, force=force, timeout=timeout, to=to))
 
     def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
         """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
@@ -186,7 +186,9 @@ class FleetCalls(Protocol):
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
-    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
+    async def suspend(
+        self, sandbox_id: str, *, force: bool, timeout: float | None, to: Literal["volume", "snapshot"]
+    ) -> Suspension: ...
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
     async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]: ...
     async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision: ...
@@ -408,10 +410,12 @@ class Link:
         self.preemptions.over()
         return (lease or _lease_left(info)) / 2
 
-    async def suspend(self, *, force: bool, timeout: float | None) -> Suspension:
+    async def suspend(
+        self, *, force: bool, timeout: float | None, to: Literal["volume", "snapshot"] = "volume"
+    ) -> Suspension:
         """Suspend the session; calls of this object are refused from then on."""
         self._check_open()
-        kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
+        kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout, to=to)
         self.lease.stop()
         resume = f"resume it with Sandbox.resume({self.sandbox_id!r})"
         self._ended = SandboxSuspended(

@@ -59,7 +59,7 @@ def _write_all(source: Reader, file: IO[bytes]) -> None:
             out.write(head)
             out.write(content)
 
-        record(b"a", json.dumps(asdict(source.manifest.about), separators=(",", ":")).encode("ascii"))
+        record(b"a", json.dumps(asdict(replace(source.manifest.about, claim="")), separators=(",", ":")).encode("ascii"))
         record(b"f", source.facts)
         for part in source.parts():
             for entry in part.entries:

@@ -68,10 +68,18 @@ class Place:
         return (("authorization", f"Bearer {self.token}"),)
 
 
-async def save(place: Place, writer: AsyncWriter, tell: Tell) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Of a session that ends with its save: nothing begins in it any more. `force`: what runs is ended."""
+
+    force: bool = False
+
+
+async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None = None) -> Manifest:
     """Raises SnapshotError, AioRpcError and TimeoutError."""
+    request = pb.SaveRequest(hold=hold is not None, force=hold is not None and hold.force)
     async with place.channel() as channel:
-        call = SnapshotServiceStub(channel).Save(pb.SaveRequest(), metadata=place.metadata)
+        call = SnapshotServiceStub(channel).Save(request, metadata=place.metadata)
         total = entries = size = 0
         async for response in _heard(call):
             match response.WhichOneof("part"):

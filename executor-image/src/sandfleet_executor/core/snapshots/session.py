@@ -36,6 +36,9 @@ class Found:
     walk_seconds: float
     tmp_bytes: int
     unsaved: Unsaved
+    # Of a save that is the session's last: executions and connections that were ended for it.
+    ended: tuple[str, ...] = ()
+    ended_connections: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandfleet_executor.core.packages.manifest import BadManifest
@@ -19,7 +19,7 @@ from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.snapshots.scan import Scan
 from sandfleet_executor.effects.snapshots.spool import PIECE_BYTES, Piece, Pieces, Spool, unnamed_file
 from sandfleet_executor.effects.suspension.saving import keep_context
-from sandfleet_executor.effects.suspension.suspender import Suspender
+from sandfleet_executor.effects.suspension.suspender import Suspender, check_saved
 
 # Of all contexts together, in seconds; a context in which a cell runs that long is left out.
 SAVE_SECONDS = 60.0
@@ -76,6 +76,16 @@ class Saver:
         self._workspace_fd = workspace_fd
         self._threads = threads
         self._folder = folder
+
+    @contextlib.asynccontextmanager
+    async def save_last(self, *, force: bool) -> AsyncIterator[Saving]:
+        """Of a session that is to end: it is held meanwhile, and after it. Raises InUseError and NotSavedError, too."""
+        async with self._suspender.held(force=force) as (executions, connections):
+            async with self.save(variables=True) as saving:
+                if not force:
+                    check_saved(saving.found.reports)
+                ended = replace(saving.found, ended=executions, ended_connections=connections)
+                yield replace(saving, found=ended)
 
     @contextlib.asynccontextmanager
     async def save(self, *, variables: bool) -> AsyncIterator[Saving]:

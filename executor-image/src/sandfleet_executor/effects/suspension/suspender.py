@@ -5,12 +5,12 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandfleet_executor.core.contexts.states import Persistence
-from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError
+from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError, SuspendingError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.services.plan import Service, TakenError, TooManyError
 from sandfleet_executor.core.services.spec import ServiceSpec
@@ -85,6 +85,26 @@ class Suspender:
             self._keeping = asyncio.create_task(self._keep(force=force))
         return await asyncio.shield(self._keeping)
 
+    @contextlib.asynccontextmanager
+    async def held(self, *, force: bool) -> AsyncIterator[tuple[tuple[str, ...], int]]:
+        """Holds the session for its last save, and for its end; what was ended for it: executions and connections.
+
+        If the save fails, the session goes on. Raises InUseError and SuspendingError.
+        """
+        if self._session.held:
+            raise SuspendingError("cannot save: the sandbox is being suspended")
+        if not force:
+            self._check_unused(services=False)
+        self._session.held = True
+        try:
+            ended, connections = await self._end_executions(), self._connections()
+            await self.resumed()
+            yield ended, connections
+        except BaseException:  # A cancellation too: the session goes on.
+            self._go_on()
+            raise
+        self._thaw = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._go_on)
+
     def idle(self) -> float | None:
         """Seconds since a caller has worked with the sandbox; None while something in it does."""
         try:
@@ -118,7 +138,7 @@ class Suspender:
         give_up = asyncio.get_running_loop().time() + SAVE_SECONDS
         found = [await self._keep_context(one, give_up) for one in session.contexts.all()]
         if not force:
-            _check_saved([report for _, report in found])
+            check_saved([report for _, report in found])
         services = session.services.all()
         await asyncio.to_thread(self._write, self.record([kept for kept, _ in found]))
         self._thaw = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._go_on)
@@ -297,7 +317,7 @@ def _is_declared(one: Service) -> bool:
     return not one.from_template and not one.removed
 
 
-def _check_saved(reports: list[ContextReport]) -> None:
+def check_saved(reports: Sequence[ContextReport]) -> None:
     """Raises NotSavedError."""
     for one in reports:
         if one.reason and one.reason not in HARMLESS:

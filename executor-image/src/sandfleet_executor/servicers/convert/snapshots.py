@@ -19,6 +19,8 @@ from sandfleet_executor.servicers.convert import contexts
 
 # Of one restore.
 MAX_CONTEXTS, MAX_SERVICES, MAX_TEXT = 64, 256, 4096
+# Executions that a save names.
+MAX_NAMED = 100
 TREES = {Tree.VARIABLES: pb.SNAPSHOT_TREE_VARIABLES, Tree.WORKSPACE: pb.SNAPSHOT_TREE_WORKSPACE}
 KINDS = {
     Kind.FILE: pb.SNAPSHOT_ENTRY_KIND_FILE,
@@ -109,6 +111,8 @@ def facts_message(found: Found) -> pb.SnapshotFacts:
         walk_seconds=found.walk_seconds,
         tmp_bytes=found.tmp_bytes,
         executor_version=__version__,
+        ended_executions=found.ended[:MAX_NAMED],
+        ended_connections=found.ended_connections,
     )
 
 

@@ -189,6 +189,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
             return False
 
     async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
+        if request.to == fleet_pb2.SUSPEND_TO_SNAPSHOT:
+            raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
         known = await self._claimed(caller, request.sandbox_id, doing="suspend")
         seconds = convert.suspension_seconds(request)
         if known.state not in ASLEEP:

@@ -18,6 +18,7 @@ from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.journals.witness import Witness, unwitnessed
 from sandfleet_operator.fleet.journals.witness import message as head_message
+from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.reviews import TOKEN_HOLDER, ReviewerTokens, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
@@ -61,6 +62,8 @@ class LocalFleetApi:
         self._caller = Caller(holder)
         self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
         self.received = LocalReceived(fleet.scheduler.inventory)
+        # None: this fleet keeps no snapshots.
+        self.parking: Parking | None = None
 
     async def authenticate(self, token: str) -> Caller:
         """The transport has let the caller in; only reviewers need a token."""
@@ -119,15 +122,27 @@ class LocalFleetApi:
     def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:  # noqa: ARG002 - one machine has no pods
         return ()
 
-    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - there is one caller
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
         check_id(request.sandbox_id, "sandbox id", doing="suspend")
+        if request.to == fleet_pb2.SUSPEND_TO_SNAPSHOT:
+            return await self._parked(caller, request)
         sandbox, kept = await self._suspender.suspend(
             request.sandbox_id, force=request.force, seconds=convert.suspension_seconds(request)
         )
         return fleet_pb2.SuspendResponse(sandbox=_message(sandbox), suspension=kept)
 
-    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - there is one caller
+    async def _parked(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
+        assert self.parking is not None
+        known = self._fleet.scheduler.inventory.get(request.sandbox_id)
+        # What they say of it is asked while its executor is there.
+        await asyncio.gather(self._witness.released(known), self._usage.released(known))
+        sandbox, kept, snapshot_id = await self.parking.park(caller, request.sandbox_id, force=request.force)
+        return fleet_pb2.SuspendResponse(sandbox=_message(sandbox), suspension=kept, snapshot_id=snapshot_id)
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
         check_id(request.sandbox_id, "sandbox id", doing="resume")
+        if self.parking is not None:
+            await self.parking.take_in(caller, request.sandbox_id)
         return self._fleet.resume(request.sandbox_id, convert.max_wait(request, doing="resume"))
 
     async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:

@@ -29,6 +29,7 @@ from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, rec
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
+from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, Sessions
@@ -141,6 +142,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
         kept = LocalSnapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder))
+        fleet.incarnations.refill = api.parking = Parking(fleet, kept, templates, api.received)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))

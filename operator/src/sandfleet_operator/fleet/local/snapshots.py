@@ -1,9 +1,10 @@
 """Snapshots of the sandboxes of one machine: whose they are, what they may become, and the snapshotter's work."""
 
 import base64
+import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,9 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshotter import Event, Snapshotter
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.plan.snapshots.claims import encode_claim
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
+from sandfleet_operator.snapshots.places import may_exist
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
@@ -71,8 +74,19 @@ class LocalSnapshots:
     ) -> AsyncIterator[pb.CreateSnapshotResponse]:
         _check_new(request.name, request.labels, request.reason)
         sandbox = await self._reachable(request.sandbox_id, doing="take a snapshot")
+        words = {"name": request.name, "labels": dict(request.labels), "reason": request.reason or "manual"}
+        async with aclosing(self.save(caller, sandbox, words)) as events:
+            async for event in events:
+                if event["event"] == "progress":
+                    yield pb.CreateSnapshotResponse(progress=_progress(event))
+                else:
+                    yield pb.CreateSnapshotResponse(snapshot=_message(event["snapshot"]))
+
+    async def save(
+        self, caller: Caller, sandbox: Sandbox, words: Mapping[str, Any], *, hold: bool = False, force: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """The snapshotter's events. `words`: name, labels and reason; `hold`: the session ends with it."""
         about = {
-            "name": request.name,
             "session": sandbox.sandbox_id,
             "sandbox": sandbox.sandbox_id,
             "template": sandbox.template,
@@ -80,16 +94,43 @@ class LocalSnapshots:
             "received": sorted(one.value for one in self._received.note(sandbox.sandbox_id, frozenset())),
             "limits": self._limits(sandbox),
             "parents": (),
-            "labels": dict(request.labels),
-            "reason": request.reason or "manual",
             "owner": caller.username,
+            "claim": encode_claim(sandbox.claim) if sandbox.claim else "",
+            **words,
         }
-        async with aclosing(self._snapshotter.run("save", about=about, **self._place(sandbox))) as events:
+        job = self._snapshotter.run("save", about=about, hold=hold, force=force, **self._place(sandbox))
+        async with aclosing(job) as events:
             async for event in events:
-                if event["event"] == "progress":
-                    yield pb.CreateSnapshotResponse(progress=_progress(event))
-                else:
-                    yield pb.CreateSnapshotResponse(snapshot=_message(event["snapshot"]))
+                yield event
+
+    async def keeps(self, sandbox_id: str) -> Event | None:
+        """The newest snapshot with which this session goes on, and its claim. Raises FleetError."""
+        if not may_exist(os.environ):
+            # Nothing was ever saved: no process is started to find that out.
+            return None
+        found = await self._snapshotter.answer("keeps", sandbox=sandbox_id)
+        return found if "snapshot" in found else None
+
+    async def fill(self, sandbox: Sandbox, snapshot_id: str, told: Callable[[], None]) -> executor_pb.RestoreResponse:
+        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError."""
+        job = self._snapshotter.run(
+            "restore",
+            snapshot=snapshot_id,
+            force=True,
+            contract=sandbox.contract,
+            limits=self._limits(sandbox),
+            **self._place(sandbox),
+        )
+        last: Event = {}
+        async with aclosing(job) as events:
+            async for event in events:
+                told()
+                last = event
+        return executor_pb.RestoreResponse.FromString(base64.b64decode(last["answer"]))
+
+    async def forget(self, snapshot_id: str) -> None:
+        """Raises FleetError."""
+        await self._snapshotter.answer("delete", snapshot=snapshot_id)
 
     async def restore(
         self,
@@ -100,7 +141,7 @@ class LocalSnapshots:
         sandbox = await self._reachable(request.sandbox_id, doing="restore a snapshot")
         # Before a byte of it is there: a crash in between leaves a session that is marked for nothing.
         said = (await self._snapshotter.answer("get", snapshot=request.snapshot))["snapshot"]
-        self._received.note(sandbox.sandbox_id, _marks(said["received"]))
+        self._received.note(sandbox.sandbox_id, marks_of(said["received"]))
         job = self._snapshotter.run(
             "restore",
             snapshot=said["id"],
@@ -232,7 +273,7 @@ def _check_reference(text: str) -> None:
         raise SnapshotReason.SNAPSHOT_NOT_FOUND.error(f"cannot find snapshot {text[:80]!r}: it is no id and no name")
 
 
-def _marks(words: list[str]) -> frozenset[Mark]:
+def marks_of(words: list[str]) -> frozenset[Mark]:
     """A word that is unknown counts as untrusted."""
     known = {mark.value: mark for mark in Mark}
     return frozenset(known.get(word, Mark.UNTRUSTED) for word in words)

@@ -113,7 +113,7 @@ class SavedContext(_message.Message):
     def __init__(self, report: _Optional[_Union[_session_pb2.KeptContext, _Mapping]] = ..., cwd: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., autosave: _Optional[_Union[_interpreter_pb2.Autosave, _Mapping]] = ...) -> None: ...
 
 class SnapshotFacts(_message.Message):
-    __slots__ = ("contexts", "services", "stopped_services", "unsaved", "session_id", "contract", "limits", "created", "journal_number", "journal_hash", "python_version", "packages", "running_executions", "frozen_seconds", "walk_seconds", "tmp_bytes", "executor_version")
+    __slots__ = ("contexts", "services", "stopped_services", "unsaved", "session_id", "contract", "limits", "created", "journal_number", "journal_hash", "python_version", "packages", "running_executions", "frozen_seconds", "walk_seconds", "tmp_bytes", "executor_version", "ended_executions", "ended_connections")
     CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     STOPPED_SERVICES_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,8 @@ class SnapshotFacts(_message.Message):
     WALK_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENDED_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     contexts: _containers.RepeatedCompositeFieldContainer[SavedContext]
     services: _containers.RepeatedScalarFieldContainer[bytes]
     stopped_services: _containers.RepeatedScalarFieldContainer[str]
@@ -148,7 +150,9 @@ class SnapshotFacts(_message.Message):
     walk_seconds: float
     tmp_bytes: int
     executor_version: str
-    def __init__(self, contexts: _Optional[_Iterable[_Union[SavedContext, _Mapping]]] = ..., services: _Optional[_Iterable[bytes]] = ..., stopped_services: _Optional[_Iterable[str]] = ..., unsaved: _Optional[_Union[UnsavedEntries, _Mapping]] = ..., session_id: _Optional[str] = ..., contract: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., journal_number: _Optional[int] = ..., journal_hash: _Optional[str] = ..., python_version: _Optional[str] = ..., packages: _Optional[_Iterable[_Union[_session_pb2.Package, _Mapping]]] = ..., running_executions: _Optional[_Iterable[str]] = ..., frozen_seconds: _Optional[float] = ..., walk_seconds: _Optional[float] = ..., tmp_bytes: _Optional[int] = ..., executor_version: _Optional[str] = ...) -> None: ...
+    ended_executions: _containers.RepeatedScalarFieldContainer[str]
+    ended_connections: int
+    def __init__(self, contexts: _Optional[_Iterable[_Union[SavedContext, _Mapping]]] = ..., services: _Optional[_Iterable[bytes]] = ..., stopped_services: _Optional[_Iterable[str]] = ..., unsaved: _Optional[_Union[UnsavedEntries, _Mapping]] = ..., session_id: _Optional[str] = ..., contract: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., journal_number: _Optional[int] = ..., journal_hash: _Optional[str] = ..., python_version: _Optional[str] = ..., packages: _Optional[_Iterable[_Union[_session_pb2.Package, _Mapping]]] = ..., running_executions: _Optional[_Iterable[str]] = ..., frozen_seconds: _Optional[float] = ..., walk_seconds: _Optional[float] = ..., tmp_bytes: _Optional[int] = ..., executor_version: _Optional[str] = ..., ended_executions: _Optional[_Iterable[str]] = ..., ended_connections: _Optional[int] = ...) -> None: ...
 
 class SnapshotTotals(_message.Message):
     __slots__ = ("entries", "bytes")
@@ -167,10 +171,14 @@ class SnapshotPart(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SnapshotEntry, _Mapping]]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class SaveRequest(_message.Message):
-    __slots__ = ("without_variables",)
+    __slots__ = ("without_variables", "hold", "force")
     WITHOUT_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     without_variables: bool
-    def __init__(self, without_variables: _Optional[bool] = ...) -> None: ...
+    hold: bool
+    force: bool
+    def __init__(self, without_variables: _Optional[bool] = ..., hold: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class SaveResponse(_message.Message):
     __slots__ = ("begun", "piece", "end")

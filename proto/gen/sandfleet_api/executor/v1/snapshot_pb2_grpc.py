@@ -74,6 +74,9 @@ class SnapshotServiceServicer:
         FAILED_PRECONDITION  another Save or a Restore is at work (reason SnapshotRunning). To be retried when it has ended.
         RESOURCE_EXHAUSTED   the workspace has over 1,000,000 entries (reason TooManyEntries). Not to be retried. The disk has no room for
         the list of them (NoSpace). To be retried when there is some.
+        With `hold` it is the last save of a session that is to end: no execution begins here from its first moment until two minutes after
+        its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
+        as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,6 +37,12 @@ class EgressState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EGRESS_STATE_OPENING: _ClassVar[EgressState]
     EGRESS_STATE_OPEN: _ClassVar[EgressState]
 
+class SuspendTo(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SUSPEND_TO_UNSPECIFIED: _ClassVar[SuspendTo]
+    SUSPEND_TO_VOLUME: _ClassVar[SuspendTo]
+    SUSPEND_TO_SNAPSHOT: _ClassVar[SuspendTo]
+
 class Mark(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MARK_UNSPECIFIED: _ClassVar[Mark]
@@ -56,6 +62,9 @@ EGRESS_STATE_UNSPECIFIED: EgressState
 EGRESS_STATE_DENIED: EgressState
 EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
+SUSPEND_TO_UNSPECIFIED: SuspendTo
+SUSPEND_TO_VOLUME: SuspendTo
+SUSPEND_TO_SNAPSHOT: SuspendTo
 MARK_UNSPECIFIED: Mark
 MARK_UNTRUSTED: Mark
 MARK_SECRET: Mark
@@ -293,22 +302,26 @@ class CountersignJournalResponse(_message.Message):
     def __init__(self, heads: _Optional[_Iterable[_Union[JournalHead, _Mapping]]] = ...) -> None: ...
 
 class SuspendRequest(_message.Message):
-    __slots__ = ("sandbox_id", "force", "timeout")
+    __slots__ = ("sandbox_id", "force", "timeout", "to")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     force: bool
     timeout: _duration_pb2.Duration
-    def __init__(self, sandbox_id: _Optional[str] = ..., force: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    to: SuspendTo
+    def __init__(self, sandbox_id: _Optional[str] = ..., force: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., to: _Optional[_Union[SuspendTo, str]] = ...) -> None: ...
 
 class SuspendResponse(_message.Message):
-    __slots__ = ("sandbox", "suspension")
+    __slots__ = ("sandbox", "suspension", "snapshot_id")
     SANDBOX_FIELD_NUMBER: _ClassVar[int]
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     sandbox: Sandbox
     suspension: _session_pb2.Suspension
-    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., suspension: _Optional[_Union[_session_pb2.Suspension, _Mapping]] = ...) -> None: ...
+    snapshot_id: str
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., suspension: _Optional[_Union[_session_pb2.Suspension, _Mapping]] = ..., snapshot_id: _Optional[str] = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
     __slots__ = ("sandbox_id", "max_wait")

@@ -1,0 +1,182 @@
+"""Sessions of one machine that only a snapshot keeps: parked for their callers, and taken on under their ids."""
+
+import asyncio
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from sandfleet_api.executor.v1 import service_pb2, session_pb2
+from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
+
+from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
+from sandfleet_operator.api.limits import Limits, in_numbers
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.validate import check_claim
+from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State, Template
+from sandfleet_operator.cluster.clock import new_id
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.local.received import LocalReceived
+from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, marks_of
+from sandfleet_operator.plan.scheduler.admission import weighed
+from sandfleet_operator.plan.snapshots.claims import decode_claim
+from sandfleet_operator.plan.snapshots.errors import SnapshotError
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
+
+# Sessions that were taken in, of which it is remembered what fills them.
+MOST = 2048
+
+Kept = tuple[Sandbox, session_pb2.Suspension, str]
+
+
+class Parking:
+    """Also what fills the sandboxes of such sessions (fleet.incarnations.Refill)."""
+
+    def __init__(
+        self,
+        fleet: FleetDriver,
+        snapshots: LocalSnapshots,
+        templates: Mapping[str, Template],
+        received: LocalReceived,
+    ) -> None:
+        self._fleet, self._snapshots, self._templates, self._received = fleet, snapshots, templates, received
+        # Session → the snapshot that keeps it.
+        self._keeping: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[Kept]] = set()
+
+    async def park(self, caller: Caller, sandbox_id: str, *, force: bool) -> Kept:
+        """Saves the session and ends its sandbox; as it was, what was kept, and the snapshot. Raises FleetError.
+
+        What has begun goes on if the caller leaves: a session is never left halfway.
+        """
+        self._fleet.check_serving("suspend the sandbox")
+        sandbox = await self._fleet.get(sandbox_id, reachable=True)
+        task = asyncio.create_task(self._park(caller, sandbox, force=force))
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    async def _park(self, caller: Caller, sandbox: Sandbox, *, force: bool) -> Kept:
+        words = {"name": "", "labels": dict(sandbox.labels), "reason": "suspend"}
+        last: dict[str, Any] = {}
+        async for event in self._snapshots.save(caller, sandbox, words, hold=True, force=force):
+            last = event
+        # From here on the snapshot is the session. If this process dies now, its sandbox ends with it.
+        await self._fleet.release(sandbox.sandbox_id)
+        facts = executor_pb.SnapshotFacts.FromString(base64.b64decode(last["facts"]))
+        asleep = replace(sandbox, state=State.SUSPENDED, running=False, lease_expires=None)
+        return asleep, suspension_of(facts), str(last["snapshot"]["id"])
+
+    def _finished(self, task: asyncio.Task[Kept]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Its caller may have left.
+            task.exception()
+
+    async def take_in(self, caller: Caller, sandbox_id: str) -> None:
+        """A session that only a snapshot keeps sleeps in this fleet from now on; any other is left as it is.
+
+        Raises FleetError where this fleet can never have it.
+        """
+        inventory = self._fleet.scheduler.inventory
+        if inventory.get(sandbox_id) is not None or (kept := await self._snapshots.keeps(sandbox_id)) is None:
+            return
+        if inventory.get(sandbox_id) is not None:
+            # Another caller was faster.
+            return
+        said = kept["snapshot"]
+        sandbox = self._asleep(caller, sandbox_id, said, kept["claim"])
+        self._received.note(sandbox_id, marks_of(said["received"]))
+        self._fleet.scheduler.suspensions.take_in(sandbox, self._fleet.now())
+        self._prune()
+        self._keeping[sandbox_id] = said["id"]
+
+    def _asleep(self, caller: Caller, sandbox_id: str, said: Mapping[str, Any], text: str) -> Sandbox:
+        """Raises FleetError."""
+        pool, template = self._wanted(said["contract"])
+        # No caller knows the id of its request any more.
+        key = RequestKey(caller.username, new_id(), pool)
+        try:
+            claim = decode_claim(text, key=key, contract=template.contract, labels=dict(said["labels"]))
+        except SnapshotError as error:
+            raise SnapshotReason.SNAPSHOT_DAMAGED.error(str(error)) from error
+        claim = replace(claim, limits=_narrower(said["limits"], template.limits))
+        check_claim(claim, template)
+        if template.isolation < claim.min_isolation:
+            why = f"this fleet isolates with {template.isolation.name.lower()!r}"
+            wanted = claim.min_isolation.name.lower()
+            raise ClaimReason.ISOLATION_UNAVAILABLE.error(f"cannot resume a sandbox of isolation {wanted!r}: {why}")
+        now = self._fleet.now()
+        return Sandbox(
+            sandbox_id=sandbox_id,
+            sandbox_uid=new_id(),
+            pool=pool,
+            template=template.name,
+            workspace_id=new_id(),
+            state=State.SUSPENDED,
+            created=now,
+            started=now,
+            isolation=template.isolation,
+            contract=template.contract,
+            claim=self._weighed(claim, pool),
+            bound=True,
+            running=False,
+        )
+
+    def _wanted(self, contract: str) -> tuple[str, Template]:
+        for pool, template in self._templates.items():
+            if template.contract == contract:
+                return pool, template
+        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot resume a sandbox of contract {contract!r} here")
+
+    def _weighed(self, claim: Claim, pool: str) -> Claim:
+        queues = self._fleet.scheduler.queues
+        wanted = claim.queue if queues.spec(claim.queue) is not None else ""
+        return weighed(replace(claim, queue=queues.named(wanted, DEFAULT_QUEUE)), self._fleet.scheduler.pool(pool))
+
+    async def fill(self, sandbox: Sandbox) -> None:
+        """Raises FleetError."""
+        if (snapshot_id := self._keeping.get(sandbox.sandbox_id)) is not None:
+            filling = self._fleet.scheduler.suspensions.filling
+            uid, now = sandbox.sandbox_uid, self._fleet.now
+            await self._snapshots.fill(sandbox, snapshot_id, lambda: filling(uid, now()))
+
+    async def filled(self, sandbox: Sandbox) -> None:
+        """The session has its sandbox: the snapshot was only there to keep it."""
+        if (snapshot_id := self._keeping.pop(sandbox.sandbox_id, None)) is not None:
+            await self._snapshots.forget(snapshot_id)
+
+    def _prune(self) -> None:
+        if len(self._keeping) >= MOST:
+            inventory = self._fleet.scheduler.inventory
+            self._keeping = {name: one for name, one in self._keeping.items() if inventory.get(name) is not None}
+
+
+def suspension_of(facts: executor_pb.SnapshotFacts) -> session_pb2.Suspension:
+    """What was kept, by the executor's word."""
+    stopped = frozenset(facts.stopped_services)
+    names = (_service_name(one) for one in facts.services)
+    return session_pb2.Suspension(
+        contexts=[one.report for one in facts.contexts],
+        services=[name for name in names if name and name not in stopped],
+        ended_executions=facts.ended_executions,
+        ended_connections=facts.ended_connections,
+        tmp_bytes=facts.tmp_bytes,
+    )
+
+
+def _service_name(spec: bytes) -> str:
+    try:
+        return service_pb2.ServiceSpec.FromString(spec).name
+    except Exception:  # protobuf's DecodeError, and what its other implementations raise.
+        return ""
+
+
+def _narrower(kept: Mapping[str, float], limits: Limits) -> Limits:
+    """What both allow. A limit of 0 is none."""
+    here = in_numbers(limits)
+    both = {name: min(kept.get(name) or math.inf, value or math.inf) for name, value in here.items()}
+    kinds = {name: type(value) for name, value in asdict(limits).items()}
+    return Limits(**{name: kinds[name](value) for name, value in both.items() if value < math.inf})
