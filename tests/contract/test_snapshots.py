@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandfleet import Fleet, InvalidArgument, Limits, NotFoundError, Sandbox, SandboxEnded, SandboxSuspended, UnavailableError
+from sandfleet import (
+    Fleet,
+    InvalidArgument,
+    Limits,
+    NotFoundError,
+    Sandbox,
+    SandboxEnded,
+    SandboxSuspended,
+    UnavailableError,
+)
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
@@ -68,7 +77,6 @@ async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFl
         # Its owner has ended it: nothing keeps it any more.
         with pytest.raises(SandboxEnded):
             await AsyncSandbox.resume(sandbox.sandbox_id, fleet=later)
-
 
 
 async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> None:

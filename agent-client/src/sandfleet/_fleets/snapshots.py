@@ -122,16 +122,17 @@ class AsyncSnapshots:
 
     async def _stream(self, name: str, request: api.message.Message) -> AsyncIterator[Any]:
         await self._connection.reach()
-        metadata = await self._connection.metadata()
-        call = getattr(self._stub, name)(request, metadata=metadata, timeout=TRANSFER_TIMEOUT)
-        try:
-            with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            # In the span, so that the fleet's own is below it.
+            metadata = await self._connection.metadata()
+            call = getattr(self._stub, name)(request, metadata=metadata, timeout=TRANSFER_TIMEOUT)
+            try:
                 async for response in call:
                     yield response
-        except api.aio.AioRpcError as error:
-            raise to_fleet_error(error) from error
-        finally:
-            call.cancel()
+            except api.aio.AioRpcError as error:
+                raise to_fleet_error(error) from error
+            finally:
+                call.cancel()
 
 
 class KeepsSnapshots:

@@ -2,16 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from sandfleet_operator.plan.snapshots.collection import Collected
 from sandfleet_operator.plan.snapshots.entries import Entry, RestoreLimits
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest
+from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.keys import Keys
 from sandfleet_operator.snapshots.reader import Part, Reader
 from sandfleet_operator.snapshots.store import SnapshotStore
@@ -75,6 +76,9 @@ class AsyncSnapshots:
 
     async def export(self, tenant: str, snapshot_id: str, path: Path) -> Manifest:
         return await self._threads.run(self.blocking.export, tenant, snapshot_id, path)
+
+    async def requested(self, path: Path) -> Mapping[str, Any]:
+        return await self._threads.run(bundle.requested, path)
 
     async def import_file(self, tenant: str, path: Path, about: About) -> Manifest:
         return await self._threads.run(self.blocking.import_file, tenant, path, about)

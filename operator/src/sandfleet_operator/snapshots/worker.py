@@ -19,7 +19,9 @@ import grpc
 
 from sandfleet_operator.executors.client import error_detail
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
+from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest, Retention, narrowed
+from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
 from sandfleet_operator.snapshots.keys import key_file
 from sandfleet_operator.snapshots.places import keys_path, store_url
@@ -138,7 +140,11 @@ class Worker:
         return _shown(manifest)
 
     async def _import(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return _shown(await self._store.import_file(TENANT, Path(request["path"]), _about(request["about"])))
+        path = Path(request["path"])
+        said = await self._store.requested(path)
+        contract, limits = granted(said, request["offers"])
+        about = bundle.imported(said, contract=contract, limits=limits, **request["words"])
+        return _shown(await self._store.import_file(TENANT, path, about))
 
     async def _find(self, wanted: str) -> Manifest:
         """By id, else the newest of that name. Raises SnapshotError."""

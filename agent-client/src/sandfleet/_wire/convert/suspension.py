@@ -18,9 +18,7 @@ def suspend_request(sandbox_id: str, *, force: bool, timeout: float | None, to: 
     places = {"volume": api.fleet.SUSPEND_TO_VOLUME, "snapshot": api.fleet.SUSPEND_TO_SNAPSHOT}
     if to not in places:
         raise InvalidArgument(f"cannot suspend to {to!r}: only to a volume or a snapshot", reason="InvalidArgument")
-    return api.fleet.SuspendRequest(
-        sandbox_id=sandbox_id, force=force, timeout=convert.seconds(timeout), to=places[to]
-    )
+    return api.fleet.SuspendRequest(sandbox_id=sandbox_id, force=force, timeout=convert.seconds(timeout), to=places[to])
 
 
 def suspension(message: api.fleet.SuspendResponse) -> Suspension:

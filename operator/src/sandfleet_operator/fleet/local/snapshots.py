@@ -1,14 +1,16 @@
 """Snapshots of the sandboxes of one machine: whose they are, what they may become, and the snapshotter's work."""
 
+import asyncio
 import base64
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2
@@ -32,6 +34,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
 REASONS = frozenset({"manual", "suspend", "automatic", "fork"})
 EXPORTED_BYTES = 1 << 20
+# "deny": whoever may use this fleet may nevertheless not bring in what was written elsewhere.
+IMPORTS = "SANDFLEET_SNAPSHOT_IMPORTS"
 # Of an imported file.
 MAX_IMPORT_BYTES = 1 << 40
 
@@ -182,40 +186,30 @@ class LocalSnapshots:
         request: pb.ExportSnapshotRequest,
     ) -> AsyncIterator[pb.ExportSnapshotResponse]:
         _check_reference(request.snapshot)
-        with tempfile.TemporaryDirectory(prefix="sandfleet-") as folder:
-            path = Path(folder) / "snapshot"
+        async with _scratch() as path:
             await self._snapshotter.answer("export", snapshot=request.snapshot, path=str(path))
-            with path.open("rb") as file:
-                while data := file.read(EXPORTED_BYTES):
+            async with _opened(path, "rb") as file:
+                while data := await asyncio.to_thread(file.read, EXPORTED_BYTES):
                     yield pb.ExportSnapshotResponse(data=data)
 
     async def import_(
         self, caller: Caller, requests: AsyncIterator[pb.ImportSnapshotRequest]
     ) -> pb.ImportSnapshotResponse:
+        if os.environ.get(IMPORTS) == "deny":
+            why = f"{IMPORTS} of this fleet denies it"
+            raise SnapshotReason.SNAPSHOT_IMPORT_DENIED.error(f"cannot import: {why}")
         first = await anext(requests, None)
         if first is None or first.WhichOneof("part") != "header":
             why = "cannot import: the stream has to begin with a header"
             raise SnapshotReason.SNAPSHOT_INVALID.error(why)
         _check_new(first.header.name, {}, "")
-        with tempfile.TemporaryDirectory(prefix="sandfleet-") as folder:
-            path = Path(folder) / "snapshot"
+        # The file asks for a contract and for limits, of which it gets what a template here has at most.
+        offers = {one.contract: in_numbers(one.limits) for one in self._templates.values()}
+        template = next(iter(self._templates.values())).name
+        words = {"name": first.header.name, "template": template, "owner": caller.username}
+        async with _scratch() as path:
             await _received_file(requests, path)
-            template = next(iter(self._templates.values()))
-            about = {
-                "name": first.header.name,
-                "session": "",
-                "sandbox": "",
-                "template": template.name,
-                # The file's own word counts for nothing: it gets what the narrowest use of this machine allows.
-                "contract": template.contract,
-                "received": [Mark.UNTRUSTED.value],
-                "limits": in_numbers(template.limits),
-                "parents": (),
-                "labels": {},
-                "reason": "import",
-                "owner": caller.username,
-            }
-            event = await self._snapshotter.answer("import", path=str(path), about=about)
+            event = await self._snapshotter.answer("import", path=str(path), words=words, offers=offers)
         return pb.ImportSnapshotResponse(snapshot=_message(event["snapshot"]))
 
     async def _reachable(self, sandbox_id: str, *, doing: str) -> Sandbox:
@@ -248,12 +242,35 @@ class LocalSnapshots:
 
 async def _received_file(requests: AsyncIterator[pb.ImportSnapshotRequest], path: Path) -> None:
     size = 0
-    with path.open("xb") as file:
+    async with _opened(path, "xb") as file:
         async for request in requests:
             size += len(request.data)
             if request.WhichOneof("part") != "data" or size > MAX_IMPORT_BYTES:
                 raise SnapshotReason.SNAPSHOT_INVALID.error("cannot import: after the header only data may come")
-            file.write(request.data)
+            try:
+                await asyncio.to_thread(file.write, request.data)
+            except OSError as error:
+                why = f"cannot import: its file has no room here: {error.strerror}"
+                raise SnapshotReason.SNAPSHOT_STORE_FULL.error(why) from error
+
+
+@asynccontextmanager
+async def _scratch() -> AsyncGenerator[Path, None]:
+    """The path of a new file of this user's alone, which is removed at the end. No disk is waited for by the loop."""
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="sandfleet-")
+    try:
+        yield Path(folder) / "snapshot"
+    finally:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+
+
+@asynccontextmanager
+async def _opened(path: Path, mode: str) -> AsyncGenerator[IO[bytes], None]:
+    file: IO[bytes] = await asyncio.to_thread(path.open, mode, 0)
+    try:
+        yield file
+    finally:
+        await asyncio.shield(asyncio.to_thread(file.close))
 
 
 def _check_new(name: str, labels: Mapping[str, str], reason: str) -> None:

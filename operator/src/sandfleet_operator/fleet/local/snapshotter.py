@@ -5,7 +5,9 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
@@ -41,6 +43,8 @@ OF_EXECUTOR: dict[str, CallReason] = {
 }
 
 Event = dict[str, Any]
+# A job: what it was, its end (done, failed or left), how long it took in seconds, and the snapshot of its last event.
+Ended = Callable[[str, str, float, Event | None], None]
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,9 +59,24 @@ class Snapshotter:
         self._jobs: dict[int, asyncio.Queue[Event | None]] = {}
         self._next_id = 0
         self._reading: asyncio.Task[None] | None = None
+        self.ended: Ended = lambda *_: None
 
     async def run(self, op: str, **request: Any) -> AsyncGenerator[Event, None]:
         """The events of a job, up to the one that ends it. Leaving it early ends the job. Raises FleetError."""
+        began, end, last = time.monotonic(), "left", dict[str, Any]()
+        try:
+            async with aclosing(self._run(op, request)) as events:
+                async for event in events:
+                    last = event
+                    yield event
+            end = "done"
+        except FleetError:
+            end = "failed"
+            raise
+        finally:
+            self.ended(op, end, time.monotonic() - began, last.get("snapshot"))
+
+    async def _run(self, op: str, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
         process = await self._running()
         self._next_id += 1
         number, events = self._next_id, asyncio.Queue[Event | None]()

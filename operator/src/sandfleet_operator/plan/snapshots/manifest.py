@@ -274,7 +274,7 @@ def narrowed(about: About, contract: str, limits: Mapping[str, float]) -> None:
     Contracts narrow along api.kinds.template.Contract. A limit of 0 is none, of the snapshot as of the restore.
 
     Raises:
-        SnapshotError: Widened.
+        SnapshotError: Widened, also of an imported snapshot in a reviewed sandbox.
 
     """
     why = ""
@@ -282,6 +282,9 @@ def narrowed(about: About, contract: str, limits: Mapping[str, float]) -> None:
         why = "one of the contracts is unknown"
     elif _CONTRACTS.index(contract) < _CONTRACTS.index(about.contract):
         why = f"its contract is {about.contract}, {contract} allows more"
+    elif about.reason == "import" and contract == Contract.REVIEWED.value:
+        # Variables are code when they are read, and services start by themselves.
+        why = "it was imported, and what it has would run before a person has approved it"
     else:
         for name, kept in about.limits.items():
             asked = limits.get(name, 0)
