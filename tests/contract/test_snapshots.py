@@ -1,5 +1,6 @@
 """Snapshots: the client on real fleets with real executors, and a store in a folder."""
 
+import asyncio
 import json
 import os
 import signal
@@ -22,9 +23,12 @@ from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
 from sandfleet.errors import PreconditionFailed
 from sandfleet.sandbox import AsyncSandbox
+from sandfleet.values.suspension import Snapshot
+from support.client.executors import kill_executors
 from support.client.served import served_fleet
 
 Capture = pytest.CaptureFixture[str]
+PATIENCE = 60.0
 NOW = "import os; (x, sorted(os.listdir('.')))"
 
 
@@ -138,6 +142,81 @@ async def test_a_cell_that_runs_keeps_a_session_from_being_parked(fleet: AsyncFl
         assert await fleet.snapshots.delete(kept.snapshot_id)
 
 
+async def test_a_lost_executor_goes_on_from_the_last_automatic_snapshot(fleet: AsyncFleet, served: Process) -> None:
+    options = {"fleet": fleet, "recovery": "snapshot", "snapshot_period": 1.0}
+    async with AsyncSandbox.create(**options) as sandbox:
+        await sandbox.run_code("x = 1; open('a', 'w').write('one')")
+        first = await automatic(fleet, sandbox.sandbox_id)
+        # What is not used is not saved again: the next one comes after this cell.
+        await sandbox.run_code("x = 2")
+        second = await automatic(fleet, sandbox.sandbox_id, after=first)
+        await sandbox.run_code("x = 3; open('b', 'w').close()")
+        kill_executors(served)
+        back = await sandbox.run_code(NOW)
+        assert back.text in {"(2, ['a'])", "(3, ['a', 'b'])"}
+        if back.text == "(2, ['a'])":
+            (notice,) = back.notices
+            assert notice.reason == "WentBack"
+            assert f"{second.created:%Y-%m-%d %H:%M:%S} UTC" in notice.message
+        assert (await sandbox.run_code("1")).notices == ()
+    await until_none(fleet, sandbox.sandbox_id)
+
+
+async def automatic(fleet: AsyncFleet, sandbox_id: str, after: Snapshot | None = None) -> Snapshot:
+    """The automatic snapshot of a session, once there is one that is not `after`."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            for one in await fleet.snapshots.list(sandbox_id):
+                if after is None or one.snapshot_id != after.snapshot_id:
+                    assert one.reason == "automatic"
+                    return one
+            await asyncio.sleep(0.1)
+
+
+async def until_none(fleet: AsyncFleet, sandbox_id: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await fleet.snapshots.list(sandbox_id):
+            await asyncio.sleep(0.1)
+
+
+async def test_a_session_goes_on_from_its_automatic_snapshot_when_its_fleet_is_lost(store: Path) -> None:
+    with served_fleet(Options(pool_size=0)) as lost:
+        fleet = await AsyncFleet.connect(lost.address)
+        sandbox = await AsyncSandbox.create(fleet=fleet, recovery="snapshot", snapshot_period=1.0)
+        await sandbox.run_code("x = 1")
+        await automatic(fleet, sandbox.sandbox_id)
+        os.kill(lost.pid, signal.SIGKILL)
+        await sandbox.close()
+        await fleet.close()
+    with served_fleet(Options(pool_size=0)) as other:
+        async with (
+            await AsyncFleet.connect(other.address) as later,
+            AsyncSandbox.resume(sandbox.sandbox_id, fleet=later) as again,
+        ):
+            back = await again.run_code("x")
+            assert (back.text, [one.reason for one in back.notices]) == ("1", ["WentBack"])
+
+
+@pytest.mark.parametrize("to", ["suspend", "snapshot"])
+async def test_an_idle_session_falls_asleep_and_the_next_call_wakes_it(fleet: AsyncFleet, to: str) -> None:
+    async with AsyncSandbox.create(fleet=fleet, idle_timeout=1.0, on_idle=to) as sandbox:
+        await sandbox.run_code("x = 1")
+        before = (await fleet.get(sandbox.sandbox_id)).sandbox_uid
+        async with asyncio.timeout(PATIENCE):
+            while await is_awake(fleet, sandbox.sandbox_id):
+                await asyncio.sleep(0.1)
+        assert (await sandbox.run_code("x")).text == "1"
+        after = await fleet.get(sandbox.sandbox_id)
+        assert (after.state, after.sandbox_uid != before) == ("claimed", True)
+
+
+async def is_awake(fleet: AsyncFleet, sandbox_id: str) -> bool:
+    try:
+        return (await fleet.get(sandbox_id)).state == "claimed"
+    except SandboxEnded:
+        return False
+
+
 async def test_a_snapshotter_that_dies_costs_its_jobs_only(fleet: AsyncFleet, served: Process) -> None:
     await fleet.snapshots.list()
     (worker,) = children_of(served.pid, "sandfleet_operator.snapshots.worker")
@@ -183,6 +262,8 @@ def test_a_snapshot_moves_as_a_file_by_the_command_line(
     assert main(["snapshot", "ls"]) == 0
     assert "theirs" in capsys.readouterr().out
     say("delete", "mine")
+    with Sandbox.create(contract="reviewed") as reviewed, pytest.raises(PreconditionFailed, match="approved"):
+        reviewed.rollback("theirs")
     damaged = tmp_path / "damaged"
     damaged.write_bytes(file.read_bytes()[:-20])
     with Fleet.connect(served.address) as fleet:

@@ -75,7 +75,7 @@ async def _create(
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-    link.preemptions.listener = options.get("on_preempted")
+    link.preemptions.listener, link.wakes = options.get("on_preempted"), options.get("on_idle", "end") != "end"
     made = cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
     if keep_alive is None and fleet.address == embedded.running():
         # This process's own fleet ends with it, so the sandbox may live as long as its object.

@@ -19,7 +19,7 @@ from sandfleet._wire.home import Home
 from sandfleet._wire.lease import LeaseKeeper
 from sandfleet._wire.preemptions import Preemptions
 from sandfleet._wire.retry import Backoff
-from sandfleet._wire.status import detail, never_sent, to_error
+from sandfleet._wire.status import detail, may_resend, to_error
 from sandfleet.errors import (
     PreconditionFailed,
     RpcTimeout,
@@ -183,6 +183,7 @@ class FleetCalls(Protocol):
     """The calls of a fleet that a link needs."""
 
     async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def wake(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
@@ -197,6 +198,9 @@ class FleetCalls(Protocol):
 
 class Link:
     """The link to one sandbox: always to its current executor."""
+
+    # Whether a call resumes the session that has fallen asleep by itself.
+    wakes = False
 
     def __init__(
         self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
@@ -292,7 +296,7 @@ class Link:
                 code = error.code().name
                 if left and code == "UNAUTHENTICATED":
                     await self._refresh(connection, token, self.rpc_timeout)
-                elif left and code == "UNAVAILABLE" and (resend or never_sent(error)):
+                elif left and may_resend(error, resend=resend, wakes=self.wakes):
                     await self.recover(connection)
                 else:
                     raise to_error(error) from error
@@ -370,7 +374,7 @@ class Link:
 
     async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
         try:
-            sandbox, access = await self.fleet.access(self.sandbox_id, wait=wait)
+            sandbox, access = await (self.fleet.wake if self.wakes else self.fleet.access)(self.sandbox_id, wait=wait)
         except SandboxEnded as error:
             self._ended = error
             raise
@@ -398,6 +402,8 @@ class Link:
         try:
             info = await self.renew(lease)
         except SandboxEnded as error:
+            if self.wakes:
+                return _PREEMPTED_PAUSE
             self._ended = error
             return None
         except SandboxPreempted as error:
@@ -417,10 +423,7 @@ class Link:
         self._check_open()
         kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout, to=to)
         self.lease.stop()
-        resume = f"resume it with Sandbox.resume({self.sandbox_id!r})"
-        self._ended = SandboxSuspended(
-            f"cannot use sandbox {self.sandbox_id}: it is suspended; {resume}", reason="SandboxSuspended"
-        )
+        self._ended = suspended_error(self.sandbox_id)
         return kept
 
     async def release(self, *, unless_suspended: bool = False) -> bool:
@@ -498,6 +501,12 @@ class Link:
 
     def _closed_error(self) -> UnavailableError:
         return UnavailableError(f"cannot use sandbox {self.sandbox_id}: this object was closed", reason="Closed")
+
+
+def suspended_error(sandbox_id: str) -> SandboxSuspended:
+    """Make the error of an object whose session it has suspended."""
+    resume = f"resume it with Sandbox.resume({sandbox_id!r})"
+    return SandboxSuspended(f"cannot use sandbox {sandbox_id}: it is suspended; {resume}", reason="SandboxSuspended")
 
 
 def rpc_timeout_error(seconds: float) -> RpcTimeout:

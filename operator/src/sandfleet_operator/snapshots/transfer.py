@@ -96,13 +96,17 @@ async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None 
     raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: its executor did not say the end")
 
 
-async def restore(place: Place, reader: AsyncReader, *, force: bool, tell: Tell) -> pb.RestoreResponse:
-    """Raises SnapshotError and AioRpcError."""
-    facts = facts_of(reader.facts)
+async def restore(
+    place: Place, reader: AsyncReader, *, force: bool, tell: Tell, undone_since: float | None = None
+) -> pb.RestoreResponse:
+    """`undone_since`: as the message has it, in seconds of the epoch. Raises SnapshotError and AioRpcError."""
+    header = pb.RestoreRequest.Header(facts=facts_of(reader.facts), replace=True, force=force)
+    if undone_since is not None:
+        header.undone_since.FromNanoseconds(round(undone_since * 1e9))
     failures: list[BaseException] = []
     async with place.channel() as channel:
         stub = SnapshotServiceStub(channel)
-        requests = _requests(reader, facts, force=force, tell=tell, failures=failures)
+        requests = _requests(reader, header, tell=tell, failures=failures)
         try:
             return await stub.Restore(requests, metadata=place.metadata, timeout=RESTORE_SECONDS)
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
@@ -124,11 +128,11 @@ async def _heard(call: AsyncIterable[pb.SaveResponse]) -> AsyncIterator[pb.SaveR
 
 
 async def _requests(
-    reader: AsyncReader, facts: pb.SnapshotFacts, *, force: bool, tell: Tell, failures: list[BaseException]
+    reader: AsyncReader, header: pb.RestoreRequest.Header, *, tell: Tell, failures: list[BaseException]
 ) -> AsyncIterator[pb.RestoreRequest]:
     """`failures` gets why it ended early: gRPC tells only that it did."""
     try:
-        yield pb.RestoreRequest(header=pb.RestoreRequest.Header(facts=facts, replace=True, force=force))
+        yield pb.RestoreRequest(header=header)
         total, entries, size = reader.manifest.totals.bytes, 0, 0
         async for part in reader:
             data = memoryview(part.data)

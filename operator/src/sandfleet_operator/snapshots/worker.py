@@ -86,6 +86,9 @@ class Worker:
             hold = Hold(force=request["force"]) if request["hold"] else None
             manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
         # A session that ends with it is not ended before it was read back.
+        if about.keep.days is not None:
+            # Those of sessions that have ended without their fleet.
+            await self._store.retain(TENANT)
         return _shown(manifest) | ({"facts": _text(await self._facts(manifest))} if hold else {})
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +96,8 @@ class Worker:
         narrowed(manifest.about, request["contract"], request["limits"])
         async with self._store.reader(TENANT, manifest.id, digest=manifest.digest) as reader:
             tell = self._teller(int(request["id"]))
-            answer = await restore(_place(request), reader, force=request["force"], tell=tell)
+            since = request["undone_since"]
+            answer = await restore(_place(request), reader, force=request["force"], tell=tell, undone_since=since)
         return _shown(manifest) | {"answer": _text(answer.SerializeToString())}
 
     async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +165,7 @@ def _place(request: Mapping[str, Any]) -> Place:
 
 def _about(said: Mapping[str, Any]) -> About:
     lists = {name: tuple(said[name]) for name in ("received", "parents")}
-    return About(**{**said, **lists, "keep": Retention()})
+    return About(**{**said, **lists, "keep": Retention(**said["keep"])})
 
 
 def _shown(manifest: Manifest) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """What of a saved session is no file, and what is said about it."""
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.core.snapshots.entries import Totals, Unsaved
 from sandfleet_executor.core.suspension.record import ContextReport, KeptContext, Record
@@ -48,6 +50,17 @@ class Wanted:
     record: Record
     replace: bool
     force: bool
+    # What the session did after this time is undone, in seconds of the epoch; None: it was not lost.
+    undone_since: float | None = None
+
+
+WENT_BACK = "WentBack"
+
+
+def went_back(since: float) -> Notice:
+    moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    why = "the sandbox was lost and goes on from a snapshot"
+    return Notice(WENT_BACK, f"{why}: what was done after {moment} is undone, in files, variables and services")
 
 
 @dataclass(frozen=True)

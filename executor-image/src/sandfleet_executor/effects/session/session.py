@@ -19,6 +19,7 @@ from sandfleet_executor.core.errors import (
     RestoringError,
     SuspendingError,
 )
+from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.journal import transcript
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
@@ -112,7 +113,11 @@ class Session:
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
-        self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
+        # What is told of a session that was lost and filled from a snapshot.
+        self.went_back: tuple[Notice, ...] = ()
+        self._notices = Notices(
+            self.mounts.notices, self.packages.notices, self.preload.notices, lambda: self.went_back
+        )
         waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
         self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)

@@ -80,12 +80,10 @@ class Saver:
     @contextlib.asynccontextmanager
     async def save_last(self, *, force: bool) -> AsyncIterator[Saving]:
         """Of a session that is to end: it is held meanwhile, and after it. Raises InUseError and NotSavedError, too."""
-        async with self._suspender.held(force=force) as (executions, connections):
-            async with self.save(variables=True) as saving:
-                if not force:
-                    check_saved(saving.found.reports)
-                ended = replace(saving.found, ended=executions, ended_connections=connections)
-                yield replace(saving, found=ended)
+        async with self._suspender.held(force=force) as (executions, connections), self.save(variables=True) as saving:
+            if not force:
+                check_saved(saving.found.reports)
+            yield replace(saving, found=replace(saving.found, ended=executions, ended_connections=connections))
 
     @contextlib.asynccontextmanager
     async def save(self, *, variables: bool) -> AsyncIterator[Saving]:

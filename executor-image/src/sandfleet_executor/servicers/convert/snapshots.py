@@ -19,6 +19,8 @@ from sandfleet_executor.servicers.convert import contexts
 
 # Of one restore.
 MAX_CONTEXTS, MAX_SERVICES, MAX_TEXT = 64, 256, 4096
+# The last second of the year 9999.
+MAX_TIME = 253402300799.0
 # Executions that a save names.
 MAX_NAMED = 100
 TREES = {Tree.VARIABLES: pb.SNAPSHOT_TREE_VARIABLES, Tree.WORKSPACE: pb.SNAPSHOT_TREE_WORKSPACE}
@@ -137,7 +139,10 @@ def wanted(header: pb.RestoreRequest.Header) -> Wanted:
     )
     if len({one.id for one in record.contexts}) != len(record.contexts):
         raise BadRequest("cannot restore: two contexts have one id")
-    return Wanted(record, replace=header.replace, force=header.force)
+    since = None
+    if header.HasField("undone_since"):
+        since = min(max(0.0, header.undone_since.seconds + header.undone_since.nanos / 1e9), MAX_TIME)
+    return Wanted(record, replace=header.replace, force=header.force, undone_since=since)
 
 
 def _kept(message: pb.SavedContext) -> KeptContext:

@@ -174,6 +174,8 @@ class LocalFleetApi:
             return fleet_pb2.GetResponse(sandbox=_message(self._suspender.session(request.sandbox_id)))
         if request.with_access:
             await self._suspender.settled(request.sandbox_id, request.sandbox_id)
+            if self.parking is not None:
+                await self.parking.settled(request.sandbox_id)
         sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
         access = self._access(sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)

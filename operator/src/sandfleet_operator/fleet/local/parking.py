@@ -2,14 +2,17 @@
 
 import asyncio
 import base64
+import logging
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from sandfleet_api.executor.v1 import service_pb2, session_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.limits import Limits, in_numbers
 from sandfleet_operator.api.reasons import ClaimReason
@@ -20,15 +23,35 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, marks_of
+from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.admission import weighed
 from sandfleet_operator.plan.snapshots.claims import decode_claim
 from sandfleet_operator.plan.snapshots.errors import SnapshotError
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
+# Automatic snapshots of sessions that have ended without this fleet are kept so long.
+AUTOMATIC_DAYS = 7.0
+# Seconds.
+LOOK_PAUSE = 0.2
 # Sessions that were taken in, of which it is remembered what fills them.
 MOST = 2048
 
 Kept = tuple[Sandbox, session_pb2.Suspension, str]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The snapshot with which a session goes on. `saved`: seconds since the epoch."""
+
+    snapshot_id: str
+    saved: float
+    automatic: bool
+
+
+def _keeper(said: Mapping[str, Any]) -> Keeper:
+    return Keeper(said["id"], int(said["created_ms"]) / 1000, said["reason"] == "automatic")
 
 
 class Parking:
@@ -40,11 +63,16 @@ class Parking:
         snapshots: LocalSnapshots,
         templates: Mapping[str, Template],
         received: LocalReceived,
+        write: Callable[[Record], None],
     ) -> None:
         self._fleet, self._snapshots, self._templates, self._received = fleet, snapshots, templates, received
-        # Session → the snapshot that keeps it.
-        self._keeping: dict[str, str] = {}
+        self._write = write
+        # Of sessions that only a snapshot keeps, and of those that live.
+        self._keeping: dict[str, Keeper] = {}
+        self.automatic: dict[str, Keeper] = {}
         self._tasks: set[asyncio.Task[Kept]] = set()
+        # Sessions that are being put to sleep: until it is decided, nobody is sent to their executors.
+        self.settling: set[str] = set()
 
     async def park(self, caller: Caller, sandbox_id: str, *, force: bool) -> Kept:
         """Saves the session and ends its sandbox; as it was, what was kept, and the snapshot. Raises FleetError.
@@ -59,11 +87,19 @@ class Parking:
         return await asyncio.shield(task)
 
     async def _park(self, caller: Caller, sandbox: Sandbox, *, force: bool) -> Kept:
+        self.settling.add(sandbox.sandbox_id)
+        try:
+            return await self._saved_and_ended(caller, sandbox, force=force)
+        finally:
+            self.settling.discard(sandbox.sandbox_id)
+
+    async def _saved_and_ended(self, caller: Caller, sandbox: Sandbox, *, force: bool) -> Kept:
         words = {"name": "", "labels": dict(sandbox.labels), "reason": "suspend"}
         last: dict[str, Any] = {}
         async for event in self._snapshots.save(caller, sandbox, words, hold=True, force=force):
             last = event
         # From here on the snapshot is the session. If this process dies now, its sandbox ends with it.
+        self._note(Decision.SNAPSHOT, sandbox.sandbox_id, last["snapshot"]["id"], "suspend")
         await self._fleet.release(sandbox.sandbox_id)
         facts = executor_pb.SnapshotFacts.FromString(base64.b64decode(last["facts"]))
         asleep = replace(sandbox, state=State.SUSPENDED, running=False, lease_expires=None)
@@ -74,6 +110,11 @@ class Parking:
         if not task.cancelled():
             # Its caller may have left.
             task.exception()
+
+    async def settled(self, sandbox_id: str) -> None:
+        """Returns when it is decided whether the session falls asleep."""
+        while sandbox_id in self.settling:
+            await self._fleet.change(sandbox_id, within=LOOK_PAUSE)
 
     async def take_in(self, caller: Caller, sandbox_id: str) -> None:
         """A session that only a snapshot keeps sleeps in this fleet from now on; any other is left as it is.
@@ -91,7 +132,7 @@ class Parking:
         self._received.note(sandbox_id, marks_of(said["received"]))
         self._fleet.scheduler.suspensions.take_in(sandbox, self._fleet.now())
         self._prune()
-        self._keeping[sandbox_id] = said["id"]
+        self._keeping[sandbox_id] = _keeper(said)
 
     def _asleep(self, caller: Caller, sandbox_id: str, said: Mapping[str, Any], text: str) -> Sandbox:
         """Raises FleetError."""
@@ -136,17 +177,64 @@ class Parking:
         wanted = claim.queue if queues.spec(claim.queue) is not None else ""
         return weighed(replace(claim, queue=queues.named(wanted, DEFAULT_QUEUE)), self._fleet.scheduler.pool(pool))
 
+    async def save(self, sandbox: Sandbox) -> None:
+        """One automatic snapshot, with which the session goes on where it is lost. Raises FleetError."""
+        before = self.automatic.get(sandbox.sandbox_id)
+        parents = [before.snapshot_id] if before else []
+        words = {"name": "", "labels": dict(sandbox.labels), "reason": "automatic", "parents": parents}
+        holder = Caller(sandbox.claim.key.holder if sandbox.claim else "")
+        last: dict[str, Any] = {}
+        async for event in self._snapshots.save(holder, sandbox, words, keep_days=AUTOMATIC_DAYS):
+            last = event
+        self.automatic[sandbox.sandbox_id] = _keeper(last["snapshot"])
+        self._note(Decision.SNAPSHOT, sandbox.sandbox_id, last["snapshot"]["id"], "automatic")
+        if before:
+            await self._forget(sandbox.sandbox_id, before, "replaced")
+
+    async def ended(self, sandbox_id: str) -> None:
+        """A session that has ended is not taken on any more. Raises FleetError."""
+        if (keeper := self.automatic.pop(sandbox_id, None)) is not None:
+            await self._forget(sandbox_id, keeper, "ended")
+
     async def fill(self, sandbox: Sandbox) -> None:
-        """Raises FleetError."""
-        if (snapshot_id := self._keeping.get(sandbox.sandbox_id)) is not None:
-            filling = self._fleet.scheduler.suspensions.filling
-            uid, now = sandbox.sandbox_uid, self._fleet.now
-            await self._snapshots.fill(sandbox, snapshot_id, lambda: filling(uid, now()))
+        """Raises FleetError where nothing else is there of the session."""
+        if (keeper := self._keeping.get(sandbox.sandbox_id)) is not None:
+            await self._fill(sandbox, keeper, "resume")
+        elif sandbox.state is State.RECOVERING and (keeper := self.automatic.get(sandbox.sandbox_id)) is not None:
+            try:
+                await self._fill(sandbox, keeper, "recovery")
+            except FleetError as error:
+                # Nothing has changed then: its files are there, as those of any other session.
+                _LOG.warning("session %s goes on with its files: %s", sandbox.sandbox_id, error)
+
+    async def _fill(self, sandbox: Sandbox, keeper: Keeper, purpose: str) -> None:
+        filling = self._fleet.scheduler.suspensions.filling
+        uid, now = sandbox.sandbox_uid, self._fleet.now
+        since = keeper.saved if keeper.automatic else None
+        await self._snapshots.fill(sandbox, keeper.snapshot_id, lambda: filling(uid, now()), undone_since=since)
+        self._note(Decision.RESTORATION, sandbox.sandbox_id, keeper.snapshot_id, purpose)
 
     async def filled(self, sandbox: Sandbox) -> None:
         """The session has its sandbox: the snapshot was only there to keep it."""
-        if (snapshot_id := self._keeping.pop(sandbox.sandbox_id, None)) is not None:
-            await self._snapshots.forget(snapshot_id)
+        keeper = self._keeping.pop(sandbox.sandbox_id, None)
+        if keeper is None:
+            return
+        if keeper.automatic and sandbox.claim is not None and sandbox.claim.snapshot_period is not None:
+            self.automatic[sandbox.sandbox_id] = keeper
+            return
+        try:
+            await self._forget(sandbox.sandbox_id, keeper, "resumed")
+        except FleetError as error:
+            _LOG.warning("snapshot %s stays: %s", keeper.snapshot_id, error)
+
+    async def _forget(self, sandbox_id: str, keeper: Keeper, purpose: str) -> None:
+        await self._snapshots.forget(keeper.snapshot_id)
+        self._note(Decision.DELETION, sandbox_id, keeper.snapshot_id, purpose)
+
+    def _note(self, decision: Decision, sandbox_id: str, snapshot_id: str, purpose: str) -> None:
+        """The fleet decided it; calls have records of their own."""
+        details = {"snapshot_id": snapshot_id, "purpose": purpose}
+        self._write(Record(decision=decision, verdict=Verdict.ALLOWED, sandbox=sandbox_id, details=details))
 
     def _prune(self) -> None:
         if len(self._keeping) >= MOST:
@@ -170,7 +258,7 @@ def suspension_of(facts: executor_pb.SnapshotFacts) -> session_pb2.Suspension:
 def _service_name(spec: bytes) -> str:
     try:
         return service_pb2.ServiceSpec.FromString(spec).name
-    except Exception:  # protobuf's DecodeError, and what its other implementations raise.
+    except DecodeError:
         return ""
 
 

@@ -33,6 +33,7 @@ from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, Sessions
+from sandfleet_operator.fleet.local.snapshotter import Snapshotter
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -41,6 +42,7 @@ from sandfleet_operator.fleet.local.statedir import (
     new_owner_dir,
     sweep,
 )
+from sandfleet_operator.fleet.local.unattended import Unattended
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
@@ -141,12 +143,16 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        kept = LocalSnapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder))
-        fleet.incarnations.refill = api.parking = Parking(fleet, kept, templates, api.received)
+        snapshotter = Snapshotter()
+        snapshotter.ended = measured.snapshots.ended
+        sessions = Sessions(fleet, suspender, executors, api.received)
+        kept = LocalSnapshots(sessions, templates, Caller(holder), snapshotter)
+        fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
-        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
+        unattended = Unattended(fleet, suspender, parking)
+        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), unattended.run(), export.run(families), serving)
         beside = [asyncio.create_task(work) for work in besides]
         try:
             # One turn of the loop, so that the reader of `ready` is served.

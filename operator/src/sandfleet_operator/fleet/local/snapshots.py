@@ -87,7 +87,14 @@ class LocalSnapshots:
                     yield pb.CreateSnapshotResponse(snapshot=_message(event["snapshot"]))
 
     async def save(
-        self, caller: Caller, sandbox: Sandbox, words: Mapping[str, Any], *, hold: bool = False, force: bool = False
+        self,
+        caller: Caller,
+        sandbox: Sandbox,
+        words: Mapping[str, Any],
+        *,
+        hold: bool = False,
+        force: bool = False,
+        keep_days: float | None = None,
     ) -> AsyncGenerator[Event, None]:
         """The snapshotter's events. `words`: name, labels and reason; `hold`: the session ends with it."""
         about = {
@@ -100,6 +107,7 @@ class LocalSnapshots:
             "parents": (),
             "owner": caller.username,
             "claim": encode_claim(sandbox.claim) if sandbox.claim else "",
+            "keep": {"days": keep_days},
             **words,
         }
         job = self._snapshotter.run("save", about=about, hold=hold, force=force, **self._place(sandbox))
@@ -115,12 +123,18 @@ class LocalSnapshots:
         found = await self._snapshotter.answer("keeps", sandbox=sandbox_id)
         return found if "snapshot" in found else None
 
-    async def fill(self, sandbox: Sandbox, snapshot_id: str, told: Callable[[], None]) -> executor_pb.RestoreResponse:
-        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError."""
+    async def fill(
+        self, sandbox: Sandbox, snapshot_id: str, told: Callable[[], None], *, undone_since: float | None
+    ) -> executor_pb.RestoreResponse:
+        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError.
+
+        `undone_since`: the session was lost, and is told so, in seconds of the epoch.
+        """
         job = self._snapshotter.run(
             "restore",
             snapshot=snapshot_id,
             force=True,
+            undone_since=undone_since,
             contract=sandbox.contract,
             limits=self._limits(sandbox),
             **self._place(sandbox),
@@ -150,6 +164,7 @@ class LocalSnapshots:
             "restore",
             snapshot=said["id"],
             force=request.force,
+            undone_since=None,
             contract=sandbox.contract,
             limits=self._limits(sandbox),
             **self._place(sandbox),

@@ -9,7 +9,18 @@ from sandfleet_operator.api.values import Claim, Isolation, RequestKey
 from sandfleet_operator.plan.snapshots.errors import corrupt
 
 # Beside limits, isolation and labels. What names a place, a gang or a trace is of the old claim alone.
-KEPT = ("envs", "mounts", "lease", "idle_timeout", "queue", "priority", "egress", "keep_workspace")
+KEPT = (
+    "envs",
+    "mounts",
+    "lease",
+    "idle_timeout",
+    "queue",
+    "priority",
+    "egress",
+    "keep_workspace",
+    "on_idle",
+    "snapshot_period",
+)
 
 
 def encode_claim(claim: Claim) -> str:
