@@ -51,8 +51,8 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
 
     def _saving(self, request: pb.SaveRequest) -> AbstractAsyncContextManager[Saving]:
         if request.hold:
-            return self._saver.save_last(force=request.force)
-        return self._saver.save(variables=not request.without_variables)
+            return self._saver.save_last(force=request.force, base=request.base)
+        return self._saver.save(variables=not request.without_variables, base=request.base)
 
     @contextlib.contextmanager
     def _alone(self, doing: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
@@ -33,10 +33,12 @@ class AsyncSnapshots:
         self._turns = asyncio.Semaphore(most)
 
     @asynccontextmanager
-    async def writer(self, tenant: str, about: About, snapshot_id: str | None = None) -> AsyncIterator["AsyncWriter"]:
+    async def writer(
+        self, tenant: str, about: About, snapshot_id: str | None = None, *, base: str = ""
+    ) -> AsyncIterator["AsyncWriter"]:
         """Leaving it without `commit` leaves no snapshot. Raises SnapshotError."""
         async with self._turns:
-            writer = await self._threads.run(self.blocking.writer, tenant, about, snapshot_id)
+            writer = await self._threads.run(self.blocking.writer, tenant, about, snapshot_id, base=base)
             face = AsyncWriter(writer, self._threads)
             try:
                 yield face
@@ -99,9 +101,15 @@ class AsyncWriter:
     def progress(self) -> Progress:
         return self._writer.progress
 
-    async def add(self, entries: Sequence[Entry], data: bytes | memoryview = b"") -> None:
+    @property
+    def base_facts(self) -> bytes | None:
+        return self._writer.base_facts
+
+    async def add(
+        self, entries: Sequence[Entry], data: bytes | memoryview = b"", known: Collection[int] = frozenset()
+    ) -> None:
         """Returns when more may come: the store is not ahead of its threads. Raises SnapshotError."""
-        await self._threads.run(_locked(self._lock, self._writer.add), entries, data)
+        await self._threads.run(_locked(self._lock, self._writer.add), entries, data, known)
 
     async def restart(self) -> None:
         await self._threads.run(_locked(self._lock, self._writer.restart))

@@ -78,9 +78,11 @@ class Hold:
 async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None = None) -> Manifest:
     """Raises SnapshotError, AioRpcError and TimeoutError."""
     request = pb.SaveRequest(hold=hold is not None, force=hold is not None and hold.force)
+    if writer.base_facts is not None:
+        request.base = facts_of(writer.base_facts).save_id
     async with place.channel() as channel:
         call = SnapshotServiceStub(channel).Save(request, metadata=place.metadata)
-        total = entries = size = 0
+        total = entries = 0
         async for response in _heard(call):
             match response.WhichOneof("part"):
                 case "begun":
@@ -88,9 +90,10 @@ async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None 
                     tell(Progress(0, 0, total))
                 case "piece":
                     piece = response.piece
-                    await writer.add([entry_of(one) for one in piece.entries], piece.data)
-                    entries, size = entries + len(piece.entries), size + len(piece.data)
-                    tell(Progress(entries, size, total))
+                    known = frozenset(at for at, one in enumerate(piece.entries) if one.known)
+                    await writer.add([entry_of(one) for one in piece.entries], piece.data, known)
+                    entries += len(piece.entries)
+                    tell(Progress(entries, writer.progress.bytes, total))
                 case "end":
                     return await writer.commit(response.end.facts.SerializeToString())
     raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: its executor did not say the end")

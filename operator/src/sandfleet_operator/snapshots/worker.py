@@ -23,8 +23,8 @@ from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest, Retention, narrowed
 from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
+from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
-from sandfleet_operator.snapshots.places import keys_path, store_url
 from sandfleet_operator.snapshots.transfer import Hold, Place, Progress, restore, save
 
 TENANT = "local"
@@ -82,7 +82,7 @@ class Worker:
 
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         about = _about(request["about"])
-        async with self._store.writer(TENANT, about) as writer:
+        async with self._store.writer(TENANT, about, base=await self._newest_of(about.sandbox)) as writer:
             hold = Hold(force=request["force"]) if request["hold"] else None
             manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
         # A session that ends with it is not ended before it was read back.
@@ -103,6 +103,11 @@ class Worker:
     async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request["snapshot"])
         return _shown(manifest) | {"facts": _text(await self._facts(manifest))}
+
+    async def _newest_of(self, sandbox: str) -> str:
+        """The snapshot that may have most of what the sandbox has now; its executor decides what of it holds."""
+        found = [one for one in await self._store.list(TENANT) if sandbox and one.about.sandbox == sandbox]
+        return max(found, key=lambda one: one.created_ms).id if found else ""
 
     async def _facts(self, manifest: Manifest) -> bytes:
         """All entries are checked on the way."""

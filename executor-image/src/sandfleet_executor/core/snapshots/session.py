@@ -41,6 +41,8 @@ class Found:
     # Of a save that is the session's last: executions and connections that were ended for it.
     ended: tuple[str, ...] = ()
     ended_connections: int = 0
+    # Of a save that a later one can build on; empty: none can.
+    save_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def entry_message(entry: Entry) -> pb.SnapshotEntry:
         sparse=sparse,
         extents=[pb.Extent(offset=at, length=length) for at, length in entry.extents] if sparse else (),
         linked=entry.linked,
+        known=entry.known,
     )
 
 
@@ -115,6 +116,7 @@ def facts_message(found: Found) -> pb.SnapshotFacts:
         executor_version=__version__,
         ended_executions=found.ended[:MAX_NAMED],
         ended_connections=found.ended_connections,
+        save_id=found.save_id,
     )
 
 

@@ -28,7 +28,7 @@ from sandfleet_operator.fleet.local.snapshotter import Event, Snapshotter
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.snapshots.claims import encode_claim
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
-from sandfleet_operator.snapshots.places import may_exist
+from sandfleet_operator.snapshots.backends.places import may_exist
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
