@@ -72,15 +72,16 @@ async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFl
             assert (info.labels, info.limits.memory_bytes, info.state) == ({"run": "7"}, 1 << 30, "claimed")
             assert await later.note_received(sandbox.sandbox_id, []) == {"secret"}
             # Its sandbox has it now; the snapshot was only there to keep it.
-            assert await later.snapshots.list(sandbox.sandbox_id) == ()
+            await until_none(later, sandbox.sandbox_id)
             # Another object of it goes on where this one was.
             kept = await AsyncSandbox.suspend(sandbox.sandbox_id, fleet=later, to="snapshot")
             assert kept.snapshot_id
             async with AsyncSandbox.connect(sandbox.sandbox_id, fleet=later) as third:
                 assert (await third.run_code("rows")).text == "'a,b\\n'"
-        # Its owner has ended it: nothing keeps it any more.
-        with pytest.raises(SandboxEnded):
-            await AsyncSandbox.resume(sandbox.sandbox_id, fleet=later)
+            # Its owner ends it: nothing keeps it any more.
+            assert await again.kill()
+            with pytest.raises(SandboxEnded):
+                await AsyncSandbox.resume(sandbox.sandbox_id, fleet=later)
 
 
 async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> None:

@@ -156,6 +156,8 @@ class LocalFleetApi:
         known = self._fleet.scheduler.inventory.get(request.sandbox_id)
         heads, _ = await asyncio.gather(self._witness.released(known), self._usage.released(known))
         released = await self._fleet.release(request.sandbox_id)
+        if released and self.parking is not None:
+            await self.parking.ended(request.sandbox_id)
         return fleet_pb2.ReleaseResponse(released=released, journal_heads=map(head_message, heads))
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:  # noqa: ARG002 - there is one caller

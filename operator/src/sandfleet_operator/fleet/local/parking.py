@@ -70,6 +70,8 @@ class Parking:
         # Of sessions that only a snapshot keeps, and of those that live.
         self._keeping: dict[str, Keeper] = {}
         self.automatic: dict[str, Keeper] = {}
+        # Snapshots that are being deleted: they keep nothing any more.
+        self._forgetting: set[str] = set()
         self._tasks: set[asyncio.Task[Kept]] = set()
         # Sessions that are being put to sleep: until it is decided, nobody is sent to their executors.
         self.settling: set[str] = set()
@@ -124,10 +126,10 @@ class Parking:
         inventory = self._fleet.scheduler.inventory
         if inventory.get(sandbox_id) is not None or (kept := await self._snapshots.keeps(sandbox_id)) is None:
             return
-        if inventory.get(sandbox_id) is not None:
+        said = kept["snapshot"]
+        if inventory.get(sandbox_id) is not None or said["id"] in self._forgetting:
             # Another caller was faster.
             return
-        said = kept["snapshot"]
         sandbox = self._asleep(caller, sandbox_id, said, kept["claim"])
         self._received.note(sandbox_id, marks_of(said["received"]))
         self._fleet.scheduler.suspensions.take_in(sandbox, self._fleet.now())
@@ -193,8 +195,9 @@ class Parking:
 
     async def ended(self, sandbox_id: str) -> None:
         """A session that has ended is not taken on any more. Raises FleetError."""
-        if (keeper := self.automatic.pop(sandbox_id, None)) is not None:
-            await self._forget(sandbox_id, keeper, "ended")
+        for kept in (self.automatic, self._keeping):
+            if (keeper := kept.pop(sandbox_id, None)) is not None:
+                await self._forget(sandbox_id, keeper, "ended")
 
     async def fill(self, sandbox: Sandbox) -> None:
         """Raises FleetError where nothing else is there of the session."""
@@ -228,7 +231,11 @@ class Parking:
             _LOG.warning("snapshot %s stays: %s", keeper.snapshot_id, error)
 
     async def _forget(self, sandbox_id: str, keeper: Keeper, purpose: str) -> None:
-        await self._snapshots.forget(keeper.snapshot_id)
+        self._forgetting.add(keeper.snapshot_id)
+        try:
+            await self._snapshots.forget(keeper.snapshot_id)
+        finally:
+            self._forgetting.discard(keeper.snapshot_id)
         self._note(Decision.DELETION, sandbox_id, keeper.snapshot_id, purpose)
 
     def _note(self, decision: Decision, sandbox_id: str, snapshot_id: str, purpose: str) -> None:

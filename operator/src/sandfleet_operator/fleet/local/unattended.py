@@ -25,7 +25,8 @@ class Unattended:
         self._fleet, self._suspender, self._parking = fleet, suspender, parking
         # Of sessions that something is being done for.
         self._working: dict[str, asyncio.Task[None]] = {}
-        # By session, when it is looked at again, and when it was saved the last time; on the fleet's clock.
+        # By session, when it was seen first, is looked at again, and was saved the last time; on the fleet's clock.
+        self._seen: dict[str, float] = {}
         self._next: dict[str, float] = {}
         self._saved: dict[str, float] = {}
 
@@ -48,7 +49,7 @@ class Unattended:
                 continue
             if claim.snapshot_period is not None or (claim.on_idle != "end" and claim.idle_timeout is not None):
                 self._begin(name, self._attend(sandbox, claim))
-        for known in (self._next, self._saved):
+        for known in (self._seen, self._next, self._saved):
             for name in [one for one in known if live(one) is None]:
                 del known[name]
         for name in [one for one in self._parking.automatic if live(one) is None and one not in self._working]:
@@ -77,9 +78,10 @@ class Unattended:
             return
         now = self._fleet.now()
         if claim.snapshot_period is not None:
-            since = now - self._saved.setdefault(name, now)
+            since = now - self._saved.get(name, self._seen.setdefault(name, now))
             # What was not used since has not changed.
-            if since >= claim.snapshot_period and (idle is None or idle < since):
+            used = name not in self._saved or idle is None or idle < since
+            if since >= claim.snapshot_period and used:
                 await self._parking.save(sandbox)
                 self._saved[name] = now
         self._next[name] = now + pause(claim)
