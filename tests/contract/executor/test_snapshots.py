@@ -201,6 +201,12 @@ async def test_a_last_save_holds_the_session_and_a_failed_one_lets_it_go_on(star
         assert list(last.facts.ended_executions) == []
         with pytest.raises(SandboxSuspended):
             await sandbox.run_code("x")
+        # It may be repeated; and where it could not be kept, the session goes on.
+        await save(executor, hold=True)
+        async with executor.channel() as channel:
+            stub, metadata = stub_of(executor, channel)
+            await stub.Unhold(pb.UnholdRequest(), metadata=metadata)
+        assert await goes_on(sandbox)
 
 
 async def goes_on(sandbox):

@@ -41,6 +41,10 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
                 facts = convert.facts_message(saving.found)
                 yield pb.SaveResponse(end=pb.SaveResponse.End(facts=facts, totals=totals))
 
+    async def Unhold(self, _request: pb.UnholdRequest, _context: Any) -> pb.UnholdResponse:
+        self._saver.unhold()
+        return pb.UnholdResponse()
+
     async def Restore(self, requests: AsyncIterator[pb.RestoreRequest], _context: Any) -> pb.RestoreResponse:
         with typed_failures(), translated("restore", b"/workspace"), self._alone("restored"):
             first = await anext(aiter(requests), None)

@@ -1,6 +1,7 @@
 """Moves a session from its executor into the store, and back. What an executor says is input."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ MESSAGE_BYTES = 4 << 20
 PIECE_BYTES = 1 << 20
 # Seconds without a word of the executor, and without a step of the store.
 SILENCE_SECONDS = 300.0
+UNHOLD_SECONDS = 10.0
 # An executor that takes a restore has to unpack, and to end what runs.
 RESTORE_SECONDS = 24 * 3600.0
 
@@ -97,6 +99,14 @@ async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None 
                 case "end":
                     return await writer.commit(response.end.facts.SerializeToString())
     raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: its executor did not say the end")
+
+
+async def unhold(place: Place) -> None:
+    """Lets a session go on whose last save could not be kept. One that does not answer goes on by itself."""
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        async with place.channel() as channel:
+            stub = SnapshotServiceStub(channel)
+            await stub.Unhold(pb.UnholdRequest(), metadata=place.metadata, timeout=UNHOLD_SECONDS)
 
 
 async def restore(

@@ -25,7 +25,7 @@ from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
-from sandfleet_operator.snapshots.transfer import Hold, Place, Progress, restore, save
+from sandfleet_operator.snapshots.transfer import Hold, Place, Progress, restore, save, unhold
 
 TENANT = "local"
 MAX_LINE_BYTES = 4 << 20
@@ -84,7 +84,12 @@ class Worker:
         about = _about(request["about"])
         async with self._store.writer(TENANT, about, base=await self._newest_of(about.sandbox)) as writer:
             hold = Hold(force=request["force"]) if request["hold"] else None
-            manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
+            try:
+                manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
+            except BaseException:  # A job that is ended, too.
+                if hold:
+                    await asyncio.shield(unhold(_place(request)))
+                raise
         # A session that ends with it is not ended before it was read back.
         if about.keep.days is not None:
             # Those of sessions that have ended without their fleet.

@@ -91,6 +91,10 @@ class Saver:
                 check_saved(saving.found.reports)
             yield replace(saving, found=replace(saving.found, ended=executions, ended_connections=connections))
 
+    def unhold(self) -> None:
+        """What the last save has read could not be kept: the session goes on."""
+        self._suspender.unhold()
+
     @contextlib.asynccontextmanager
     async def save(self, *, variables: bool = True, base: str = "") -> AsyncIterator[Saving]:
         """Nothing of it stays behind in the sandbox. `base`: an earlier save whose data the caller has.

@@ -81,7 +81,8 @@ class Suspender:
         if self._keeping is None:
             if not force:
                 self._check_unused(services=unused)
-            self._session.held, self._session.preempted = True, unused
+            self._hold()
+            self._session.preempted = unused
             self._keeping = asyncio.create_task(self._keep(force=force))
         return await asyncio.shield(self._keeping)
 
@@ -91,11 +92,11 @@ class Suspender:
 
         If the save fails, the session goes on. Raises InUseError and SuspendingError.
         """
-        if self._session.held:
+        if self._keeping is not None:
             raise SuspendingError("cannot save: the sandbox is being suspended")
         if not force:
             self._check_unused(services=False)
-        self._session.held = True
+        self._hold()
         try:
             ended, connections = await self._end_executions(), self._connections()
             await self.resumed()
@@ -104,6 +105,16 @@ class Suspender:
             self._go_on()
             raise
         self._thaw = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._go_on)
+
+    def unhold(self) -> None:
+        """Its last save could not be kept."""
+        if self._keeping is None and self._session.held:
+            self._go_on()
+
+    def _hold(self) -> None:
+        self._session.held = True
+        if self._thaw is not None:
+            self._thaw.cancel()
 
     def idle(self) -> float | None:
         """Seconds since a caller has worked with the sandbox; None while something in it does."""
@@ -182,6 +193,8 @@ class Suspender:
         """The session was not ended, or could not be kept: it goes on as if it had not been asked."""
         self._session.held = self._session.preempted = False
         self._keeping = None
+        if self._thaw is not None:
+            self._thaw.cancel()
         asyncio.get_running_loop().run_in_executor(None, self._forget)
 
     # The beginning of the next one's
