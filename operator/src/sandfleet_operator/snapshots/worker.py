@@ -105,6 +105,10 @@ class Worker:
             answer = await restore(_place(request), reader, force=request["force"], tell=tell, undone_since=since)
         return _shown(manifest) | {"answer": _text(answer.SerializeToString())}
 
+    async def _unhold(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        await unhold(_place(request))
+        return {}
+
     async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request["snapshot"])
         return _shown(manifest) | {"facts": _text(await self._facts(manifest))}

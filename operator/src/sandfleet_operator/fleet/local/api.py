@@ -132,7 +132,8 @@ class LocalFleetApi:
         return fleet_pb2.SuspendResponse(sandbox=_message(sandbox), suspension=kept)
 
     async def _parked(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
-        assert self.parking is not None
+        if self.parking is None:
+            raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
         known = self._fleet.scheduler.inventory.get(request.sandbox_id)
         # What they say of it is asked while its executor is there.
         await asyncio.gather(self._witness.released(known), self._usage.released(known))

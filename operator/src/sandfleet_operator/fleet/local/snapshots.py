@@ -102,7 +102,7 @@ class LocalSnapshots:
             "sandbox": sandbox.sandbox_id,
             "template": sandbox.template,
             "contract": sandbox.contract,
-            "received": sorted(one.value for one in self._received.note(sandbox.sandbox_id, frozenset())),
+            "received": self._marks(sandbox),
             "limits": self._limits(sandbox),
             "parents": (),
             "owner": caller.username,
@@ -113,7 +113,20 @@ class LocalSnapshots:
         job = self._snapshotter.run("save", about=about, hold=hold, force=force, **self._place(sandbox))
         async with aclosing(job) as events:
             async for event in events:
+                if event["event"] == "done" and self._marks(sandbox) != about["received"]:
+                    await self._overtaken(sandbox, event, hold=hold)
                 yield event
+
+    def _marks(self, sandbox: Sandbox) -> list[str]:
+        return sorted(one.value for one in self._received.note(sandbox.sandbox_id, frozenset()))
+
+    async def _overtaken(self, sandbox: Sandbox, event: Event, *, hold: bool) -> None:
+        """Raises FleetError: the snapshot has what came meanwhile, and not its mark."""
+        await self.forget(event["snapshot"]["id"])
+        if hold:
+            await self._snapshotter.answer("unhold", **self._place(sandbox))
+        why = f"sandbox {sandbox.sandbox_id} has received {', '.join(self._marks(sandbox))} content meanwhile"
+        raise SnapshotReason.SNAPSHOT_OVERTAKEN.error(f"cannot save: {why}", sandbox.sandbox_id)
 
     async def keeps(self, sandbox_id: str) -> Event | None:
         """The newest snapshot with which this session goes on, and its claim. Raises FleetError."""

@@ -55,6 +55,12 @@ class SnapshotReason(CallReason):
         "The store, or the file of its keys, does not let the fleet in.",
         "Check the rights on the folder or bucket, and the credentials.",
     )
+    SNAPSHOT_OVERTAKEN = (
+        "SnapshotOvertaken",
+        Code.UNAVAILABLE,
+        "The session received untrusted or secret content while it was saved, which its snapshot would not say.",
+        "Retry.",
+    )
     SNAPSHOT_IMPORT_DENIED = (
         "SnapshotImportDenied",
         Code.PERMISSION_DENIED,

@@ -48,6 +48,11 @@ class SnapshotServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveResponse.FromString,
                 _registered_method=True)
+        self.Unhold = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SnapshotService/Unhold',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdResponse.FromString,
+                _registered_method=True)
         self.Restore = channel.stream_unary(
                 '/sandfleet_api.executor.v1.SnapshotService/Restore',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.RestoreRequest.SerializeToString,
@@ -82,6 +87,13 @@ class SnapshotServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Unhold(self, request, context):
+        """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Restore(self, request_iterator, context):
         """Fills the workspace, and brings the contexts and services of the snapshot back: SessionService.Resume says what came back of them.
         The stream is one `header`, any number of `part`, and one `end`. The files are written beside the workspace's own and take their
@@ -106,6 +118,11 @@ def add_SnapshotServiceServicer_to_server(servicer, server):
                     servicer.Save,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveResponse.SerializeToString,
+            ),
+            'Unhold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unhold,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdResponse.SerializeToString,
             ),
             'Restore': grpc.stream_unary_rpc_method_handler(
                     servicer.Restore,
@@ -149,6 +166,33 @@ class SnapshotService:
             '/sandfleet_api.executor.v1.SnapshotService/Save',
             sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unhold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SnapshotService/Unhold',
+            sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdResponse.FromString,
             options,
             channel_credentials,
             insecure,

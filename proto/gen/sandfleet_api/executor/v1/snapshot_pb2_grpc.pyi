@@ -53,6 +53,8 @@ class SnapshotServiceStub:
     its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
     as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
     """
+    Unhold: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.UnholdRequest, _snapshot_pb2.UnholdResponse]
+    """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does."""
     Restore: _grpc.StreamUnaryMultiCallable[_snapshot_pb2.RestoreRequest, _snapshot_pb2.RestoreResponse]
     """Fills the workspace, and brings the contexts and services of the snapshot back: SessionService.Resume says what came back of them.
     The stream is one `header`, any number of `part`, and one `end`. The files are written beside the workspace's own and take their
@@ -92,6 +94,8 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
     as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
     """
+    Unhold: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.UnholdRequest, _snapshot_pb2.UnholdResponse]  # type: ignore[assignment]
+    """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does."""
     Restore: _aio.StreamUnaryMultiCallable[_snapshot_pb2.RestoreRequest, _snapshot_pb2.RestoreResponse]  # type: ignore[assignment]
     """Fills the workspace, and brings the contexts and services of the snapshot back: SessionService.Resume says what came back of them.
     The stream is one `header`, any number of `part`, and one `end`. The files are written beside the workspace's own and take their
@@ -134,6 +138,14 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
         as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
         """
+
+    @_abc_1.abstractmethod
+    def Unhold(
+        self,
+        request: _snapshot_pb2.UnholdRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshot_pb2.UnholdResponse, _abc.Awaitable[_snapshot_pb2.UnholdResponse]]:
+        """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does."""
 
     @_abc_1.abstractmethod
     def Restore(
