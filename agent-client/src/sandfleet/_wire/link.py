@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
@@ -38,7 +38,7 @@ from sandfleet.values.usage import Health
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from sandfleet.values.suspension import Suspension
+    from sandfleet.values.suspension import SuspendTo, Suspension
     from sandfleet.values.tools import Decision
 
 Request = TypeVar("Request", bound="Message")
@@ -187,9 +187,7 @@ class FleetCalls(Protocol):
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
-    async def suspend(
-        self, sandbox_id: str, *, force: bool, timeout: float | None, to: Literal["volume", "snapshot"]
-    ) -> Suspension: ...
+    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None, to: SuspendTo) -> Suspension: ...
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
     async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]: ...
     async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision: ...
@@ -198,9 +196,6 @@ class FleetCalls(Protocol):
 
 class Link:
     """The link to one sandbox: always to its current executor."""
-
-    # Whether a call resumes the session that has fallen asleep by itself.
-    wakes = False
 
     def __init__(
         self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
@@ -212,7 +207,8 @@ class Link:
         self._connection = self._connect(sandbox.sandbox_uid, access)
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None
-        self._closed, self._next_refresh = False, 0.0
+        # `wakes`: whether a call resumes the session that has fallen asleep by itself.
+        self._closed, self._next_refresh, self.wakes = False, 0.0, False
         self._tasks: set[asyncio.Task[None]] = set()
         self.preemptions, self.heads = Preemptions(sandbox.sandbox_id), KeptHeads()
         expires = sandbox.lease_expires
@@ -402,10 +398,8 @@ class Link:
         try:
             info = await self.renew(lease)
         except SandboxEnded as error:
-            if self.wakes:
-                return _PREEMPTED_PAUSE
-            self._ended = error
-            return None
+            self._ended = None if self.wakes else error
+            return _PREEMPTED_PAUSE if self.wakes else None
         except SandboxPreempted as error:
             self.preemptions.heard(error)
             return _PREEMPTED_PAUSE
@@ -416,9 +410,7 @@ class Link:
         self.preemptions.over()
         return (lease or _lease_left(info)) / 2
 
-    async def suspend(
-        self, *, force: bool, timeout: float | None, to: Literal["volume", "snapshot"] = "volume"
-    ) -> Suspension:
+    async def suspend(self, *, force: bool, timeout: float | None, to: SuspendTo = "volume") -> Suspension:
         """Suspend the session; calls of this object are refused from then on."""
         self._check_open()
         kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout, to=to)

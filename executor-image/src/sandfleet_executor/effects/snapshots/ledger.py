@@ -22,6 +22,8 @@ from sandfleet_executor.effects.files.files import new_partial_name
 
 # A time of change that is younger may stand for two changes: clocks of file systems tick every few milliseconds.
 YOUNG_NS = 2_000_000_000
+# How far the times of a file system may be from the clock of this machine.
+OWN_CLOCK_NS = 1_000_000_000
 # Longer than such a tick, in seconds.
 TICK = 0.02
 _PREFIX = struct.Struct(">I")
@@ -78,7 +80,7 @@ def tells_changes(directory_fd: int) -> bool:
     try:
         with _file_in(directory_fd) as fd:
             os.write(fd, bytes(_PAGE))
-            if abs(os.fstat(fd).st_ctime_ns - time.time_ns()) > YOUNG_NS // 2:
+            if abs(os.fstat(fd).st_ctime_ns - time.time_ns()) > OWN_CLOCK_NS:
                 # The times are another machine's.
                 return False
             with mmap.mmap(fd, _PAGE) as first:

@@ -143,17 +143,13 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        snapshotter = Snapshotter()
-        snapshotter.ended = measured.snapshots.ended
-        sessions = Sessions(fleet, suspender, executors, api.received)
-        kept = LocalSnapshots(sessions, templates, Caller(holder), snapshotter)
+        kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
         fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
-        unattended = Unattended(fleet, suspender, parking)
-        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), unattended.run(), export.run(families), serving)
-        beside = [asyncio.create_task(work) for work in besides]
+        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
+        beside = [asyncio.create_task(work) for work in (*besides, Unattended(fleet, suspender, parking).run())]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
             await asyncio.sleep(0)
@@ -181,6 +177,14 @@ def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> t
     usage = UsageMeter(executors.usage, measured.sessions.read, fleet.now)
     usage.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
     return measured, usage
+
+
+def _snapshots(
+    sessions: Sessions, templates: Mapping[str, Template], caller: Caller, measured: FleetMetrics
+) -> LocalSnapshots:
+    snapshotter = Snapshotter()
+    snapshotter.ended = measured.snapshots.ended
+    return LocalSnapshots(sessions, templates, caller, snapshotter)
 
 
 async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:
