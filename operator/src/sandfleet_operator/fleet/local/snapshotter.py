@@ -12,6 +12,7 @@ from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import CallReason, ClaimReason, SuspendReason
+from sandfleet_operator.executors.client import IN_THE_WAY
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 COMMAND = (sys.executable, "-P", "-m", "sandfleet_operator.snapshots.worker")
@@ -32,7 +33,7 @@ OF_STORE = {
 }
 OF_EXECUTOR: dict[str, CallReason] = {
     "SnapshotRunning": SnapshotReason.SNAPSHOT_RUNNING,
-    "ExecutionRunning": SuspendReason.EXECUTION_RUNNING,
+    "SandboxSuspended": ClaimReason.SANDBOX_SUSPENDED,
     "NoSpace": SnapshotReason.SNAPSHOT_TOO_LARGE,
     "TooManyEntries": SnapshotReason.SNAPSHOT_TOO_LARGE,
     "TooManyStates": SnapshotReason.SNAPSHOT_TOO_LARGE,
@@ -184,4 +185,7 @@ def _failure(event: Event) -> FleetError:
     reason, message = str(event.get("reason", "")), str(event.get("message", ""))
     if event.get("source") == "store":
         return OF_STORE.get(reason, SnapshotReason.SNAPSHOT_STORE_UNAVAILABLE).error(message)
+    for one in IN_THE_WAY:
+        if one.value == reason:
+            return FleetError(one.problem(message, passing=one is not SuspendReason.STATE_NOT_SAVED))
     return OF_EXECUTOR.get(reason, ClaimReason.EXECUTOR_UNREACHABLE).error(message)
