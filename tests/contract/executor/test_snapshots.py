@@ -136,12 +136,14 @@ async def test_a_session_is_rolled_back_in_place_and_a_bad_stream_changes_nothin
 async def test_a_save_does_not_read_again_what_an_earlier_one_has_read(starting):
     async with starting() as executor:
         await run(
-            executor.sandbox, "import os; open('large', 'wb').write(os.urandom(400_000)); open('b', 'w').write('b')"
+            executor.sandbox,
+            "import os; open('large', 'wb').write(os.urandom(400_000)); open('b', 'w').write('b')",
+            None,
         )
         # Files that are younger than this may change again without a sign.
         await asyncio.sleep(2.1)
         first = await save(executor)
-        await run(executor.sandbox, "open('b', 'a').write('b')")
+        await run(executor.sandbox, "open('b', 'a').write('b')", None)
         second, files = await save(executor, base=first.facts.save_id, known=True), first.files()
         if not first.facts.save_id:
             pytest.skip("the file system here does not tell what has changed")
