@@ -479,9 +479,9 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
         force    end running executions, commands, terminals and connections, and go without what cannot be saved.
                  Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
         timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
-        to       "volume": its files stay where they are, and the session with its fleet. "snapshot": the session is saved
-                 as a snapshot and nothing else is left of it, so that it outlives the fleet, this process and a restart
-                 of the machine. It stays until `Sandbox.resume` of its id, or until the snapshot is deleted.
+        to       "volume": the files stay where they are, and the session stays with its fleet. "snapshot": a snapshot
+                 keeps the session, and nothing else is left of it. It outlives the fleet, this process and a restart
+                 of the machine, and stays until `Sandbox.resume` of its id, or until the snapshot is deleted.
 
         The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
         (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class

@@ -12,8 +12,8 @@ from sandfleet_operator.plan.snapshots.manifest import Ref
 from sandfleet_operator.snapshots.reader import Reader
 from sandfleet_operator.snapshots.streams import StreamWriter
 
-# A run of unchanged data that is at least so long takes over the chunks as they are. Before one that is shorter no chunk
-# is ended for it: its bytes are read, and cut as they were.
+# A run of unchanged data of at least this length takes over the chunks as they are. The bytes of a shorter run are
+# read, and cut as they were: no chunk is ended for it.
 LEAST_RUN = 2 << 20
 
 

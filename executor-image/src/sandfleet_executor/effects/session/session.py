@@ -113,16 +113,16 @@ class Session:
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
-        # What is told of a session that was lost and filled from a snapshot.
-        self.went_back: tuple[Notice, ...] = ()
-        self._notices = Notices(
-            self.mounts.notices, self.packages.notices, self.preload.notices, lambda: self.went_back
-        )
+        self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
         waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
         self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
         self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))
+
+    def tell(self, notice: Notice) -> None:
+        """From now on each context is told this, once."""
+        self._notices.add(notice)
 
     def _config_now(self) -> ExecutorConfig:
         return replace(self.config, limits=self.limits, preload=self.preload.status.wanted)

@@ -101,7 +101,7 @@ class Restorer:
                 record = replace(wanted.record, contexts=contexts, session_id=self._session.session_id, tries=0)
                 ended = await self._put_in_place(record, await self._threads.run(filler.finish))
                 if wanted.undone_since is not None:
-                    self._session.went_back = (went_back(wanted.undone_since),)
+                    self._session.tell(went_back(wanted.undone_since))
                 return Restored(assembly.totals, filler.unrestored, ended)
         finally:
             await asyncio.to_thread(states.close)

@@ -93,7 +93,10 @@ class Pieces:
     def __init__(
         self, spool: Spool, directory_fd: int, unsaved: Unsaved, ledger: Ledger | None = None, walked_ns: int = 0
     ) -> None:
-        """Takes spool and descriptor over. `ledger` gets what a later save need not read; `walked_ns`: the walk's time."""
+        """Takes spool and descriptor over. `ledger` gets what a later save leaves out.
+
+        `walked_ns`: when the walk began, in nanoseconds of the epoch.
+        """
         self._ledger, self._walked_ns = ledger, walked_ns
         self._spool = spool
         self._trail = Trail(directory_fd)
@@ -138,7 +141,7 @@ class Pieces:
             self._ledger.put(entry.path, stamp)
 
     def _is_still(self, entry: Entry, stamp: Stamp, data: bytes | None) -> bool:
-        """Whether the file has these data when its pages are clean: until then a mapping may change it without a sign."""
+        """Whether the file has these data when its pages are clean. Until then a mapping changes it without a sign."""
         if self._ledger is None or not entry.data_bytes or not is_old(stamp, self._walked_ns):
             return False
         try:

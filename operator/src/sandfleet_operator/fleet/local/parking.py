@@ -73,7 +73,7 @@ class Parking:
         # Snapshots that are being deleted: they keep nothing any more.
         self._forgetting: set[str] = set()
         self._tasks: set[asyncio.Task[Kept]] = set()
-        # Sessions that are being put to sleep: until it is decided, nobody is sent to their executors.
+        # Sessions that are being put to sleep. Until it is decided, callers wait for an answer about their executors.
         self.settling: set[str] = set()
 
     async def park(self, caller: Caller, sandbox_id: str, *, force: bool) -> Kept:

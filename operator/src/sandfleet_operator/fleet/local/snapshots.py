@@ -34,7 +34,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
 REASONS = frozenset({"manual", "suspend", "automatic", "fork"})
 EXPORTED_BYTES = 1 << 20
-# "deny": whoever may use this fleet may nevertheless not bring in what was written elsewhere.
+# "deny": callers of this fleet may not bring in what was written elsewhere.
 IMPORTS = "SANDFLEET_SNAPSHOT_IMPORTS"
 # Of an imported file.
 MAX_IMPORT_BYTES = 1 << 40

@@ -1,4 +1,4 @@
-"""What a save need not read again: a file whose stamp has not changed, and none that could have changed without a sign."""
+"""What a save leaves out: files whose stamp has not changed, and no file that could have changed without a sign."""
 
 import mmap
 import os

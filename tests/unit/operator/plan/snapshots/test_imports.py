@@ -37,7 +37,7 @@ def test_the_template_is_that_of_the_contract():
 
 
 @pytest.mark.parametrize("contract", ["reviewed", "free", "", None, 1, ["autonomous"], {"autonomous": 1}])
-def test_a_contract_that_no_template_has_or_whose_code_nobody_has_approved_is_refused(contract):
+def test_a_contract_that_no_template_has_is_refused_and_so_is_the_reviewed_one(contract):
     with pytest.raises(SnapshotError) as caught:
         granted({"contract": contract}, {**HERE, "reviewed": {}})
     assert caught.value.reason is Reason.WIDENED
