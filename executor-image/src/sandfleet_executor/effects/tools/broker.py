@@ -117,6 +117,9 @@ class ToolBroker:
         self._waits = Waits()
         # Key → who calls with it. A key is as good as the sandbox's own memory: its code may share it.
         self._callers: dict[str, Caller] = {}
+        self._keys: dict[Caller, str] = {}
+        # Those that have called: the end of any other has nothing to end, and costs next to nothing.
+        self._have_called: set[Caller] = set()
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._streams = 0
         self._host: HostStream | None = None
@@ -142,17 +145,19 @@ class ToolBroker:
         """The variables by which the caller's code finds the broker."""
         if not self.brokered:
             return {}
-        key = next((key for key, one in self._callers.items() if one == caller), "")
-        if not key:
-            key = secrets.token_hex(KEY_BYTES)
+        key = self._keys.get(caller)
+        if key is None:
+            key = self._keys[caller] = secrets.token_hex(KEY_BYTES)
             self._callers[key] = caller
         return {VARIABLE: f"{self._socket_name}:{key}"}
 
     def end(self, caller: Caller) -> None:
         """The caller has ended: its key is good for nothing any more, and its calls are cancelled."""
-        for key in [key for key, one in self._callers.items() if one == caller]:
+        key = self._keys.pop(caller, None)
+        if key is not None:
             del self._callers[key]
-        if self.brokered:
+        if caller in self._have_called:
+            self._have_called.discard(caller)
             self.record()
             self._answered(self._calls.end(caller))
             self._waits.forget(caller)
@@ -172,6 +177,7 @@ class ToolBroker:
         if caller is None:
             message = f"cannot call {tool[:80]}: no execution that is running calls it"
             return Failure(Kind.UNAVAILABLE, "ExecutionEnded", message)
+        self._have_called.add(caller)
         call, began = Call(secrets.token_hex(16), tool, arguments, caller), self._clock()
         offered = self._calls.tools.get(tool)
         key_of_secret = self._journal_key if offered is None or offered.secret else None
