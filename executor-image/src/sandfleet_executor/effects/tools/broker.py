@@ -22,6 +22,8 @@ UNREAD_SECONDS = 30.0
 MOST_HELD_FOR_RECORD = 64 << 10
 # Acknowledgements wait for others so long, in seconds, or until there are so many.
 ACKNOWLEDGE_SECONDS, MOST_ACKNOWLEDGED = 0.02, 32
+# Calls that wait already are sent together: so many, or until their arguments have so many bytes.
+MOST_TOGETHER, MOST_BYTES_TOGETHER = 64, 256 << 10
 
 
 class NotBrokeredError(RuntimeError):
@@ -39,7 +41,14 @@ class Acknowledgements:
     call_ids: Sequence[str]
 
 
-ToHost = Sent | Cancelled | Acknowledgements
+@dataclass(frozen=True, slots=True)
+class SentTogether:
+    """To be sent: calls, one at least."""
+
+    calls: Sequence[Sent]
+
+
+ToHost = SentTogether | Cancelled | Acknowledgements
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,12 @@ class _Ended:
 class HostStream:
     """One host's stream: what is to be sent on it."""
 
-    def __init__(self, number: int, calls: Calls) -> None:
+    def __init__(self, number: int, calls: Calls, most_together: int = 1) -> None:
         self.number = number
         self.news = asyncio.Event()
         self._calls = calls
+        # Calls in one message.
+        self._most = most_together
         # No caller waits for an acknowledgement: they are sent together.
         self._acknowledged: list[str] = []
         self._is_due = self._is_over = False
@@ -77,7 +88,7 @@ class HostStream:
             if isinstance(message, Acknowledged):
                 self._acknowledge(message.call_id)
             elif message is not None and not self._is_over:
-                return message
+                return self._together(message) if isinstance(message, Sent) else message
             is_last = message is None and self._is_over
             if self._acknowledged and (self._is_due or is_last or len(self._acknowledged) >= MOST_ACKNOWLEDGED):
                 together, self._acknowledged, self._is_due = self._acknowledged, [], False
@@ -87,6 +98,16 @@ class HostStream:
             if message is None:
                 self.news.clear()
                 await self.news.wait()
+
+    def _together(self, first: Sent) -> SentTogether:
+        found, size = [first], first.call.arguments.size
+        while len(found) < self._most and size < MOST_BYTES_TOGETHER:
+            another = self._calls.take_call(self.number)
+            if another is None:
+                break
+            found.append(another)
+            size += another.call.arguments.size
+        return SentTogether(found)
 
     def _acknowledge(self, call_id: str) -> None:
         if not self._acknowledged:
@@ -214,12 +235,17 @@ class ToolBroker:
 
     # The host's side
 
-    def connect(self, host: str, tools: Mapping[str, Tool]) -> tuple[HostStream, tuple[str, ...]]:
-        """A host's stream begins; also the calls that it is to answer. Raises NotBrokeredError."""
+    def connect(
+        self, host: str, tools: Mapping[str, Tool], *, takes_many: bool = False
+    ) -> tuple[HostStream, tuple[str, ...]]:
+        """A host's stream begins; also the calls that it is to answer. Raises NotBrokeredError.
+
+        `takes_many`: calls in one message.
+        """
         if not self.brokered:
             raise NotBrokeredError("cannot serve tools: the sandbox has not the contract brokered")
         self._streams += 1
-        before, self._host = self._host, HostStream(self._streams, self._calls)
+        before, self._host = self._host, HostStream(self._streams, self._calls, MOST_TOGETHER if takes_many else 1)
         self._answered(self._calls.connect(self._streams, host, tools))
         if before:
             before.news.set()
