@@ -1,4 +1,4 @@
-"""Spans as OTLP's bytes, written field by field: a fourth of the time that messages of protobuf take.
+"""Spans as OTLP's bytes, written field by field: half of the time that messages of protobuf take, or less.
 
 The thread that exports competes with the program for Python's lock. So it also lets go of it again and again. What is
 rare (events, links, lists) is written by the SDK: parts of a request stand one behind the other.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ _FIXED, _DOUBLE, _FIXED32 = struct.Struct("<Q"), struct.Struct("<d"), struct.Str
 # Whether the parent is known to be remote, and whether it is.
 _KNOWN, _REMOTE = 0x100, 0x200
 _PLAIN = {str, int, bool, float}
+# Characters of a value that is kept in its written form; ids are longer.
+_WORD = 24
 
 
 def request_of(spans: Sequence[ReadableSpan]) -> bytes:
@@ -49,12 +51,10 @@ def request_of(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _is_plain(span: ReadableSpan) -> bool:
-    context, attributes = span.context, span.attributes or {}
-    return (
-        context is not None
-        and not (span.events or span.links or context.trace_state or span.dropped_attributes)
-        and all(type(value) in _PLAIN for value in attributes.values())
-    )
+    context, attributes = span.context, span.attributes
+    if context is None or span.events or span.links or context.trace_state or span.dropped_attributes:
+        return False
+    return not attributes or _PLAIN.issuperset(map(type, attributes.values()))
 
 
 def _group(first: ReadableSpan, spans: Iterable[bytes]) -> bytes:
@@ -72,34 +72,45 @@ def _schema(url: str) -> tuple[bytes, ...]:
     return (_SCHEMA + _sized(url.encode()),) if url else ()
 
 
-def _fields(span: ReadableSpan) -> Iterator[bytes]:
+def _fields(span: ReadableSpan) -> list[bytes]:
     context: Any = span.context
     parent, status = span.parent, span.status
-    yield _TRACE_ID + context.trace_id.to_bytes(16, "big") + _SPAN_ID + context.span_id.to_bytes(8, "big")
+    found = [_TRACE_ID, context.trace_id.to_bytes(16, "big"), _SPAN_ID, context.span_id.to_bytes(8, "big")]
     if parent is not None:
-        yield _PARENT_ID + parent.span_id.to_bytes(8, "big")
+        found += _PARENT_ID, parent.span_id.to_bytes(8, "big")
     # OTLP counts kinds from 1.
-    yield _NAME + _sized(_utf8(span.name)) + _KIND + _varint(span.kind.value + 1)
-    yield _START + _FIXED.pack(span.start_time or 0) + _END + _FIXED.pack(span.end_time or 0)
-    yield from _attributes(span.attributes or {})
-    if status.status_code.value or status.description:
-        text = _STATUS_TEXT + _sized(_utf8(status.description)) if status.description else b""
-        yield _STATUS + _sized(text + _STATUS_CODE + _varint(status.status_code.value))
+    found += _NAME, _sized(_utf8(span.name)), _KIND, _varint(span.kind.value + 1)
+    found += _START, _FIXED.pack(span.start_time or 0), _END, _FIXED.pack(span.end_time or 0)
+    found += [_attribute(key, value) for key, value in (span.attributes or {}).items()]
+    found += _STATUS, _sized(_status(status.description, status.status_code.value))
     is_remote = parent is not None and parent.is_remote
-    yield _FLAGS + _FIXED32.pack(_KNOWN | _REMOTE if is_remote else _KNOWN)
+    found += _FLAGS, _FIXED32.pack(_KNOWN | _REMOTE if is_remote else _KNOWN)
+    return found
 
 
-def _attributes(said: Mapping[str, Any]) -> Iterator[bytes]:
-    for key, value in said.items():
-        kind = type(value)
-        if kind is str:
-            written = _TEXT + _sized(_utf8(value))
-        elif kind is float:
-            written = _FLOAT + _DOUBLE.pack(value)
-        else:
-            # A negative number is its two's complement of 64 bits.
-            written = (_BOOL if kind is bool else _INT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
-        yield _ATTRIBUTE + _sized(_key(key) + _sized(written))
+def _status(description: str | None, code: int) -> bytes:
+    text = _STATUS_TEXT + _sized(_utf8(description)) if description else b""
+    return text + _STATUS_CODE + _varint(code) if code else text
+
+
+def _attribute(key: str, value: Any) -> bytes:
+    kind = type(value)
+    if kind is str:
+        return _word(key, value) if len(value) <= _WORD else _pair(key, _TEXT + _sized(_utf8(value)))
+    if kind is float:
+        return _pair(key, _FLOAT + _DOUBLE.pack(value))
+    # A negative number is its two's complement of 64 bits.
+    return _pair(key, (_BOOL if kind is bool else _INT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF))
+
+
+@lru_cache(maxsize=1024)
+def _word(key: str, value: str) -> bytes:
+    """Of a short value, of which most come again and again."""
+    return _pair(key, _TEXT + _sized(_utf8(value)))
+
+
+def _pair(key: str, value: bytes) -> bytes:
+    return _ATTRIBUTE + _sized(_key(key) + _sized(value))
 
 
 @lru_cache(maxsize=256)
