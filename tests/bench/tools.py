@@ -82,6 +82,7 @@ async def idle_broker(brokered: AsyncSandbox, autonomous: AsyncSandbox, where: s
     """A cell that calls no tool, by turns in two sandboxes."""
     # Thousands of calls, threads and tasks leave a large interpreter, of which each copy costs more: both begin anew.
     for sandbox in (brokered, autonomous):
+        await sandbox.run_code("1")
         await sandbox.restart_context()
     taken: dict[AsyncSandbox, list[float]] = {brokered: [], autonomous: []}
     for number in range(CELLS + WARM_UP):

@@ -77,15 +77,14 @@ def exporting(service: str) -> TracerProvider:
 
     Its queue is bounded. A collector that does not answer costs spans, and at most two seconds at the program's end.
     """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from sandfleet.observe.spans.exporter import Exporter
-
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
-    exporter = Exporter()
+    exporter = OTLPSpanExporter()
     provider.add_span_processor(BatchSpanProcessor(exporter))
     atexit.register(_end, provider.shutdown, exporter.shutdown)
     return provider
