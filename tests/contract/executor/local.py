@@ -60,7 +60,7 @@ class LocalHost:
             "pipes that outlive the sandbox",
             "holes of files told",
             "restarts at once",
-            *(["own uid"] if is_root else []),
+            *(["own uid", "own count of processes"] if is_root else []),
             *(["small disks"] if is_root else []),
         }
     )

@@ -10,6 +10,8 @@ from sandfleet import Outcome
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LIMIT = 64
+# Of a small sandbox under gVisor.
+LEAST = 32
 # Forks until it is not allowed to any more; each child stays.
 FORK_MANY = """
 import os, time
@@ -61,6 +63,16 @@ async def test_a_cell_cannot_have_more_processes_than_the_limit(small, neighbour
     more = await neighbour.run_code(FORK_MANY.replace("1000:", f"{2 * LIMIT}:"), context=context, timeout=60)
     assert int(more.text) == 2 * LIMIT
     await neighbour.delete_context(context)
+
+
+@pytest.mark.needs("own count of processes")
+async def test_the_least_limit_leaves_room_for_programs(starting):
+    """Where the executor's own threads were counted with them, a busy executor left none."""
+    async with starting(limits={"processes": LEAST}) as executor:
+        execution = await executor.sandbox.run_code(FORK_MANY, timeout=60)
+        assert int(execution.text) > LEAST * 3 // 5
+        refused = await executor.sandbox.commands.run("true", timeout=60)
+        assert (refused.exit_code, "as many processes as its limit allows" in refused.stderr) == (126, True)
 
 
 @pytest.mark.parametrize("bomb", [PYTHON_BOMB, f"!{SHELL_BOMB}"], ids=["python", "shell"])

@@ -19,6 +19,9 @@ GIB = 1 << 30
 # survives only if all of the bomb fits into its memory.
 FORK_BYTES = 20 * MIB
 LEAST_PROCESSES = 32
+# gVisor counts the executor's own threads, the spawner and what it holds ready with the processes of user code, which
+# has the same user there: about 22 at rest, and a busy node makes gRPC start more threads.
+OWN_TASKS = 32
 # An interpreter needs these to start at all.
 LEAST_OPEN_FILES = 64
 # The largest file size that both Linux and gVisor let a process set.
@@ -95,6 +98,11 @@ class Limits:
     def rlimits(self) -> dict[str, int]:
         """The kernel's limits of every process of the user, by their names in the module `resource`."""
         return {bound.rlimit: getattr(self, name) for name, bound in BOUNDS.items() if bound.rlimit}
+
+    @property
+    def gvisor_rlimits(self) -> dict[str, int]:
+        """The same under gVisor: the executor's own tasks take nothing from what user code may have."""
+        return self.rlimits | {"RLIMIT_NPROC": self.processes + OWN_TASKS}
 
     def fitting_gvisor(self) -> Self:
         """These limits, with only as many processes as the memory has room for: a fork under gVisor takes much."""

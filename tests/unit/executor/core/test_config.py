@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import ConfigError
-from sandfleet_executor.core.limits import MAX_OUTPUT_BYTES, MIB, Limits
+from sandfleet_executor.core.limits import MAX_OUTPUT_BYTES, MIB, OWN_TASKS, Limits
 
 NEEDED = {
     "sandbox_id": "s",
@@ -121,3 +121,9 @@ def test_files_in_memory_leave_half_of_it_free(memory, tmp):
 def test_under_gvisor_there_are_no_more_processes_than_the_memory_has_room_for(memory, asked, fit):
     limits = Limits(memory_bytes=memory, processes=asked)
     assert limits.fitting_gvisor() == replace(limits, processes=fit)
+
+
+def test_under_gvisor_the_executors_own_tasks_take_nothing_from_user_code():
+    limits = Limits(processes=40)
+    assert limits.rlimits["RLIMIT_NPROC"] == 40
+    assert limits.gvisor_rlimits == limits.rlimits | {"RLIMIT_NPROC": 40 + OWN_TASKS}

@@ -40,8 +40,12 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
         worker_folder=worker_folder(),
         own_network=own_network,
         resolver=not own_network,
-        own_terminals="gvisor" not in os.uname().release,
+        own_terminals=not under_gvisor(),
     )
+
+
+def under_gvisor() -> bool:
+    return "gvisor" in os.uname().release
 
 
 def plan(
@@ -79,7 +83,7 @@ def spawner_options(
         "control_fd": control_fd,
         "memory_bytes": config.limits.memory_bytes,
         "preload": list(config.preload),
-        "rlimits": config.limits.rlimits,
+        "rlimits": config.limits.gvisor_rlimits if under_gvisor() else config.limits.rlimits,
         "workspace": bwrap.WORKSPACE if contained else config.workspace,
         "mounts": [mount.target for mount in mounts],
         "counts_writes": counts_writes,

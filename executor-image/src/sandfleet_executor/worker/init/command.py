@@ -19,7 +19,10 @@ NOT_EXECUTABLE = 126
 SHELL = "/bin/bash"
 # Linux takes single arguments up to 128 KiB; a longer shell line is passed as a file.
 LONGEST_ARGUMENT = 120 * 1024
-TOO_LONG = "Linux takes up to 131071 bytes in one argument or variable, and 2 MiB in all; use stdin or a file"
+WHY = {
+    errno.E2BIG: "Linux takes up to 131071 bytes in one argument or variable, and 2 MiB in all; use stdin or a file",
+    errno.EAGAIN: "the sandbox has as many processes as its limit allows",
+}
 
 
 class NoFolderError(OSError):
@@ -54,8 +57,8 @@ class Supervisor:
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             message = f"{error.strerror}: {os.fsdecode(error.filename or '')}"
-            if error.errno == errno.E2BIG:
-                message += f" ({TOO_LONG})"
+            if error.errno in WHY:
+                message += f" ({WHY[error.errno]})"
             end: dict[str, Any] = {"event": "failed", "code": code, "message": message}
             if isinstance(error, NoFolderError):
                 end |= {"code": NOT_EXECUTABLE, "folder": True}
