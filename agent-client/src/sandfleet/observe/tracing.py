@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sandfleet.observe import contents, executor_spans, late_spans, provider
+from sandfleet.observe import contents, executor_spans, provider
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -63,7 +63,10 @@ class Recorder:
             self.fail(result.reason)
         if len(spans) > executor_spans.MAX_SPANS:
             self._span.set_attribute("sandfleet.spans.dropped", len(spans) - executor_spans.MAX_SPANS)
-        if spans:
+        # A tracer without processors is none of the SDK, which need not be installed.
+        if spans and hasattr(self._tracer, "span_processor"):
+            from sandfleet.observe import late_spans
+
             late_spans.hand_over(self._span, self._tracer, spans, time.time_ns())
 
 
