@@ -19,6 +19,7 @@ import footprint
 import gateway
 import journals
 import languages
+import parking
 import pods
 import preload
 import queues
@@ -59,6 +60,7 @@ PARTS = {
     "streams": streams,
     "state": state,
     "snapshots": snapshots,
+    "parking": parking,
     "pods": pods,
     "operator": reconciler,
     "queues": queues,

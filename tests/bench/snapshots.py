@@ -57,8 +57,7 @@ def measured(server, tree: Path) -> Iterator[Figure]:
     note = "beside tar | zstd -3 -T1 | S3 upload; ≥ 0.8"
     yield Figure("snapshot in full", speed, "MB/s", made / min(theirs) / 1e6, note)
     yield Figure("stored of it", full["stored"] / MIB, "MiB", made / MIB, "beside the size of the tree")
-    change(tree)
-    less = ask(server, "save", str(tree), f"full{RUNS - 1}")
+    less = ask(server, "again", str(tree), "again")
     yield Figure("stored when 1 % has changed", less["stored"] / MIB, "MiB", full["stored"] / MIB, "≤ 0.1")
     yield Figure("time when 1 % has changed", less["seconds"], "s", full["seconds"], "beside the full one; ≤ 0.2")
     back = min((ask(server, "load", f"full{RUNS - 1}") for _ in range(RUNS)), key=lambda one: one["seconds"])
@@ -136,6 +135,48 @@ def scan(root: Path) -> Iterator[tuple[list, bytes]]:
     yield from below(str(root), b"")
 
 
+def saved_again(store, tree: Path, tenant: str) -> tuple[float, int]:
+    """When the second save of a tree began of which 1 % has changed, and what it has stored.
+
+    The walk is the executor's, which does not read again what has not changed. Only gRPC is left out.
+    """
+    from sandfleet_operator.plan.snapshots.manifest import About
+
+    first = store.writer(tenant, About(), "s-first")
+    ledger = walked(tree, first, None)
+    first.commit()
+    change(tree)
+    start = time.perf_counter()
+    second = store.writer(tenant, About(), "s-second", base="s-first")
+    walked(tree, second, ledger)
+    return start, second.commit().stored_bytes
+
+
+def walked(tree: Path, writer, before):
+    """Saves a tree as an executor does; the stamps of what was read."""
+    from sandfleet_api.executor.v1 import snapshot_pb2 as pb
+    from sandfleet_executor.effects.snapshots.ledger import Earlier, Ledger, tells_changes
+    from sandfleet_executor.effects.snapshots.scan import Scan
+    from sandfleet_executor.effects.snapshots.spool import Pieces, Spool, unnamed_file
+    from sandfleet_executor.servicers.convert import snapshots as convert
+    from sandfleet_operator.snapshots.transfer import entry_of
+
+    fd = os.open(tree, os.O_RDONLY)
+    assert tells_changes(fd), "this file system does not tell what has changed"
+    ledger, spool = Ledger(unnamed_file(tree.parent)), Spool(unnamed_file(tree.parent))
+    scan = Scan(spool.put, lambda: True, Earlier(before).has)
+    began = time.time_ns()
+    scan.run(os.dup(fd))
+    pieces = Pieces(spool, fd, scan.unsaved, ledger, began)
+    while (piece := pieces.next()) is not None:
+        # Through the messages, as it is on the wire.
+        said = pb.SnapshotPart.FromString(convert.piece_message(*piece).SerializeToString())
+        known = frozenset(at for at, one in enumerate(said.entries) if one.known)
+        writer.add([entry_of(one) for one in said.entries], said.data, known)
+    pieces.close()
+    return ledger
+
+
 def main(endpoint: str, what: str, *arguments: str) -> None:
     """One side of a measurement, in its own process."""
     from sandfleet_operator.plan.snapshots.manifest import About
@@ -150,6 +191,8 @@ def main(endpoint: str, what: str, *arguments: str) -> None:
         client.create_bucket(Bucket=BUCKET)
     elif what == "pipe":
         piped(client, *arguments)
+    elif what == "again":
+        start, stored = saved_again(store, Path(arguments[0]), arguments[1])
     elif what == "save":
         # A tenant of its own knows no chunk yet.
         writer = store.writer(arguments[1], About(), f"s-{secrets.token_hex(4)}")

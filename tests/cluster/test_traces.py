@@ -140,7 +140,7 @@ def faults(trace_id, outputs, spans):
     wrong = [f"{one.name} is not covered by its parent" for one in gaps(root)]
     wrong += [f"{node.span.name} has lost its parent" for _, node in root.walk() if node.is_orphan]
     wanted = {"invoke_agent traced": "sandfleet", "step run_code": "sandfleet", "execute_cell": "sandfleet-executor",
-              "step run_command": "sandfleet", "run_command": "sandfleet-executor", "run": "sandfleet-executor",
+              "step run_command": "sandfleet", "run_command": "sandfleet-executor",
               "bind": "sandfleet-fleet"}  # fmt: skip
     for name, service in wanted.items():
         if service not in {one.span.service for one in named(root, name)}:

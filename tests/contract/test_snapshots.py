@@ -1,21 +1,36 @@
 """Snapshots: the client on real fleets with real executors, and a store in a folder."""
 
+import asyncio
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandfleet import Fleet, InvalidArgument, Limits, NotFoundError, Sandbox, SandboxEnded, UnavailableError
+from sandfleet import (
+    Fleet,
+    InvalidArgument,
+    Limits,
+    NotFoundError,
+    Sandbox,
+    SandboxEnded,
+    SandboxSuspended,
+    UnavailableError,
+)
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
 from sandfleet.errors import PreconditionFailed
 from sandfleet.sandbox import AsyncSandbox
+from sandfleet.values.execution import Outcome
+from sandfleet.values.suspension import Snapshot
+from support.client.executors import kill_executors
 from support.client.served import served_fleet
 
 Capture = pytest.CaptureFixture[str]
+PATIENCE = 60.0
 NOW = "import os; (x, sorted(os.listdir('.')))"
 
 
@@ -35,11 +50,15 @@ def served(store: Path) -> Iterator[Process]:
 
 
 async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFleet, store: Path) -> None:
-    async with AsyncSandbox.create(fleet=fleet, labels={"run": "7"}) as sandbox:
+    options = {"labels": {"run": "7"}, "envs": {"TEAM": "blue"}, "limits": Limits(memory_bytes=1 << 30)}
+    async with AsyncSandbox.create(fleet=fleet, **options) as sandbox:
         await sandbox.files.write("orders.csv", "a,b\n")
         await sandbox.run_code("rows = open('orders.csv').read(); gen = (x for x in rows)")
+        await fleet.note_received(sandbox.sandbox_id, ["secret"])
         kept = await sandbox.suspend(to="snapshot")
         assert kept.lost == ("default: gen (NotPicklable)",)
+        with pytest.raises(SandboxSuspended):
+            await sandbox.run_code("1")
     with pytest.raises(SandboxEnded):
         await fleet.get(sandbox.sandbox_id)
     with served_fleet(Options(pool_size=1)) as tomorrow:
@@ -47,12 +66,24 @@ async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFl
             await AsyncFleet.connect(tomorrow.address) as later,
             AsyncSandbox.resume(sandbox.sandbox_id, fleet=later) as again,
         ):
+            assert again.sandbox_id == sandbox.sandbox_id
             assert again.resumption is not None
             assert again.resumption.lost == kept.lost
-            assert (await again.run_code("rows")).text == "'a,b\\n'"
-            assert (await again.get_info()).labels == {"run": "7"}
+            assert (await again.run_code("import os; rows, os.environ['TEAM']")).text == "('a,b\\n', 'blue')"
+            info = await again.get_info()
+            assert (info.labels, info.limits.memory_bytes, info.state) == ({"run": "7"}, 1 << 30, "claimed")
+            assert await later.note_received(sandbox.sandbox_id, []) == {"secret"}
             # Its sandbox has it now; the snapshot was only there to keep it.
-            assert await later.snapshots.list(sandbox.sandbox_id) == ()
+            await until_none(later, sandbox.sandbox_id)
+            # Another object of it goes on where this one was.
+            kept = await AsyncSandbox.suspend(sandbox.sandbox_id, fleet=later, to="snapshot")
+            assert kept.snapshot_id
+            async with AsyncSandbox.connect(sandbox.sandbox_id, fleet=later) as third:
+                assert (await third.run_code("rows")).text == "'a,b\\n'"
+            # Its owner ends it: nothing keeps it any more.
+            assert await again.kill()
+            with pytest.raises(SandboxEnded):
+                await AsyncSandbox.resume(sandbox.sandbox_id, fleet=later)
 
 
 async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> None:
@@ -103,10 +134,95 @@ async def test_what_a_session_has_received_goes_with_its_snapshot(fleet: AsyncFl
 async def test_a_cell_that_runs_keeps_a_session_from_being_parked(fleet: AsyncFleet) -> None:
     async with AsyncSandbox.create(fleet=fleet) as sandbox:
         handle = await sandbox.commands.run("sleep 60", background=True)
-        with pytest.raises(PreconditionFailed, match="running"):
+        with pytest.raises(PreconditionFailed, match="running") as caught:
             await sandbox.suspend(to="snapshot")
+        assert (caught.value.reason, caught.value.retryable) == ("ExecutionRunning", True)
         assert await fleet.snapshots.list(sandbox.sandbox_id) == ()
-        await handle.kill()
+        # It goes on.
+        assert (await sandbox.run_code("1")).text == "1"
+        kept = await sandbox.suspend(to="snapshot", force=True)
+        assert kept.ended_executions == (handle.execution_id,)
+        assert await fleet.snapshots.delete(kept.snapshot_id)
+
+
+async def test_a_lost_executor_goes_on_from_the_last_automatic_snapshot(fleet: AsyncFleet, served: Process) -> None:
+    options = {"fleet": fleet, "recovery": "snapshot", "snapshot_period": 1.0}
+    async with AsyncSandbox.create(**options) as sandbox:
+        await sandbox.run_code("x = 1; open('a', 'w').write('one')")
+        first = await automatic(fleet, sandbox.sandbox_id)
+        # What is not used is not saved again: the next one comes after this cell.
+        await sandbox.run_code("x = 2")
+        second = await automatic(fleet, sandbox.sandbox_id, after=first)
+        await sandbox.run_code("x = 3; open('b', 'w').close()")
+        kill_executors(served)
+        # A call may be on its way to the executor that is gone.
+        while (back := await sandbox.run_code(NOW)).outcome is Outcome.LOST:
+            pass
+        assert back.text in {"(2, ['a'])", "(3, ['a', 'b'])"}
+        if back.text == "(2, ['a'])":
+            (notice,) = back.notices
+            assert notice.reason == "WentBack"
+            assert f"{second.created:%Y-%m-%d %H:%M:%S} UTC" in notice.message
+        assert (await sandbox.run_code("1")).notices == ()
+    await until_none(fleet, sandbox.sandbox_id)
+
+
+async def automatic(fleet: AsyncFleet, sandbox_id: str, after: Snapshot | None = None) -> Snapshot:
+    """The automatic snapshot of a session, once there is one that is not `after`."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            for one in await fleet.snapshots.list(sandbox_id):
+                if after is None or one.snapshot_id != after.snapshot_id:
+                    assert one.reason == "automatic"
+                    return one
+            await asyncio.sleep(0.1)
+
+
+async def until_none(fleet: AsyncFleet, sandbox_id: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await fleet.snapshots.list(sandbox_id):
+            await asyncio.sleep(0.1)
+
+
+async def test_a_session_goes_on_from_its_automatic_snapshot_when_its_fleet_is_lost(store: Path) -> None:
+    # It leaves its directory behind, which the next fleet of a user removes.
+    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp", ignore_cleanup_errors=True) as base:
+        lost = Process(Options(pool_size=0), state_dir=Path(base) / "f-1")
+        fleet = await AsyncFleet.connect(lost.address)
+        sandbox = await AsyncSandbox.create(fleet=fleet, recovery="snapshot", snapshot_period=1.0)
+        await sandbox.run_code("x = 1")
+        await automatic(fleet, sandbox.sandbox_id)
+        os.kill(lost.pid, signal.SIGKILL)
+        await sandbox.close()
+        await fleet.close()
+        lost.stop()
+    with served_fleet(Options(pool_size=0)) as other:
+        async with (
+            await AsyncFleet.connect(other.address) as later,
+            AsyncSandbox.resume(sandbox.sandbox_id, fleet=later) as again,
+        ):
+            back = await again.run_code("x")
+            assert (back.text, [one.reason for one in back.notices]) == ("1", ["WentBack"])
+
+
+@pytest.mark.parametrize("to", ["suspend", "snapshot"])
+async def test_an_idle_session_falls_asleep_and_the_next_call_wakes_it(fleet: AsyncFleet, to: str) -> None:
+    async with AsyncSandbox.create(fleet=fleet, idle_timeout=1.0, on_idle=to) as sandbox:
+        await sandbox.run_code("x = 1")
+        before = (await fleet.get(sandbox.sandbox_id)).sandbox_uid
+        async with asyncio.timeout(PATIENCE):
+            while await is_awake(fleet, sandbox.sandbox_id):
+                await asyncio.sleep(0.1)
+        assert (await sandbox.run_code("x")).text == "1"
+        after = await fleet.get(sandbox.sandbox_id)
+        assert (after.state, after.sandbox_uid != before) == ("claimed", True)
+
+
+async def is_awake(fleet: AsyncFleet, sandbox_id: str) -> bool:
+    try:
+        return (await fleet.get(sandbox_id)).state == "claimed"
+    except SandboxEnded:
+        return False
 
 
 async def test_a_snapshotter_that_dies_costs_its_jobs_only(fleet: AsyncFleet, served: Process) -> None:
@@ -154,6 +270,8 @@ def test_a_snapshot_moves_as_a_file_by_the_command_line(
     assert main(["snapshot", "ls"]) == 0
     assert "theirs" in capsys.readouterr().out
     say("delete", "mine")
+    with Sandbox.create(contract="reviewed") as reviewed, pytest.raises(PreconditionFailed, match="approved"):
+        reviewed.rollback("theirs")
     damaged = tmp_path / "damaged"
     damaged.write_bytes(file.read_bytes()[:-20])
     with Fleet.connect(served.address) as fleet:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
-from sandfleet.errors import SandboxEnded
 from sandfleet.resources.has_journal import HasJournal
 from sandfleet.resources.skills import HasSkills
 from sandfleet.resources.snapshots import HasSnapshots
@@ -76,7 +75,7 @@ async def _create(
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-    link.preemptions.listener = options.get("on_preempted")
+    link.preemptions.listener, link.wakes = options.get("on_preempted"), options.get("on_idle", "end") != "end"
     made = cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
     if keep_alive is None and fleet.address == embedded.running():
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
@@ -111,20 +110,9 @@ async def _create_many(
 
 async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
     from sandfleet._fleets import embedded
-    from sandfleet._fleets.claim import of_parked
-    from sandfleet._fleets.discovery import find_fleet_of, parked_session
+    from sandfleet._fleets.discovery import fleet_to_resume
 
-    try:
-        fleet = fleet or await find_fleet_of(sandbox_id)
-        await fleet.get(sandbox_id)
-    except SandboxEnded:
-        if (parked := await parked_session(sandbox_id, fleet)) is None:
-            raise
-        fleet, snapshot = parked
-        made = await _create(cls, snapshot.template, fleet, of_parked(snapshot, options))
-        # Only now: until its session is there, the snapshot is all that there is of it.
-        await fleet.snapshots.delete(snapshot)
-        return made
+    fleet = fleet or await fleet_to_resume(sandbox_id)
     max_wait, rpc_timeout = options.get("max_wait", DEFAULT_MAX_WAIT), options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
     link, bound, resumption = await fleet.open_resumed(
         sandbox_id, max_wait=max_wait, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued")
@@ -145,11 +133,13 @@ async def _connect(
     rpc_timeout: float,
     options: tuple[float | None, bool | None, bool | Autosave],
 ) -> Made:
-    from sandfleet._fleets.discovery import find_sandbox
+    from sandfleet._fleets.discovery import find_awake
 
-    link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
+    link, resumption = await find_awake(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
     lease, keep_alive, autosave = options
-    return cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
+    made = cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
+    made._resumption = resumption
+    return made
 
 
 @checked
@@ -162,12 +152,18 @@ async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
 
 @checked
 async def _suspend(
-    sandbox_id: str, *, force: bool = False, timeout: float | None = None, fleet: AsyncFleet | None = None
+    sandbox_id: str,
+    *,
+    force: bool = False,
+    timeout: float | None = None,
+    to: Literal["volume", "snapshot"] = "volume",
+    fleet: AsyncFleet | None = None,
 ) -> Suspension:
     """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
-    from sandfleet._fleets.discovery import suspend_sandbox
+    from sandfleet._fleets.discovery import find_fleet_of
 
-    return await suspend_sandbox(sandbox_id, force=force, timeout=timeout, fleet=fleet)
+    fleet = fleet or await find_fleet_of(sandbox_id)
+    return await fleet.suspend(sandbox_id, force=force, timeout=timeout, to=to)
 
 
 @checked
@@ -401,7 +397,9 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
     ) -> Opening[Self]:
-        """Use an existing sandbox, also one that another process created.
+        """Use an existing sandbox, also one that another process created. A suspended one is resumed.
+
+        A session that only a snapshot keeps is found by a fleet that runs; without one, use `resume`.
 
         timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
         fleet    the sandbox's fleet; None looks in this process's fleet and in all others of this user on this machine.
@@ -481,18 +479,15 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
         force    end running executions, commands, terminals and connections, and go without what cannot be saved.
                  Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
         timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
-        to       "volume": the session stays with its fleet, under its id. "snapshot": it is saved as a snapshot and its
-                 sandbox ends, so that it outlives the fleet and this process; `Sandbox.resume` of the same id takes it
-                 on in a new sandbox, with a new id. It stays until then, or until the snapshot is deleted.
+        to       "volume": the files stay where they are, and the session stays with its fleet. "snapshot": a snapshot
+                 keeps the session, and nothing else is left of it. It outlives the fleet, this process and a restart
+                 of the machine, and stays until `Sandbox.resume` of its id, or until the snapshot is deleted.
 
         The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
         (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
         has the same call by id: `Sandbox.suspend(sandbox_id)`.
         """
-        if to == "snapshot":
-            kept = await self._parked(force=force)
-        else:
-            kept = await self._link.suspend(force=force, timeout=timeout)
+        kept = await self._link.suspend(force=force, timeout=timeout, to=to)
         await self._forwards.close()
         await self._stop_tools()
         return kept

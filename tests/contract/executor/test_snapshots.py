@@ -7,8 +7,8 @@ import pytest
 from contract.executor.harness import until
 from contract.executor.saving import run
 from contract.executor.service_tools import in_state, one, spec
-from contract.executor.snapshots import Snapshot, requests_of, restore, save, send
-from sandfleet import Outcome
+from contract.executor.snapshots import Snapshot, requests_of, restore, save, send, stub_of
+from sandfleet import Outcome, SandboxSuspended
 from sandfleet_api.executor.v1 import common_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as pb
 
@@ -131,3 +131,88 @@ async def test_a_session_is_rolled_back_in_place_and_a_bad_stream_changes_nothin
         assert list((await restore(executor, snapshot, force=True)).ended_executions) == ["long"]
         assert (await cell).outcome is Outcome.INTERRUPTED
         assert (await sandbox.run_code(f"import os; {now}")).text == "(1, 'one', ['a', 'closed'])"
+
+
+async def test_a_save_does_not_read_again_what_an_earlier_one_has_read(starting):
+    async with starting() as executor:
+        await run(
+            executor.sandbox,
+            "import os; open('large', 'wb').write(os.urandom(400_000)); open('b', 'w').write('b')",
+            None,
+        )
+        # Files that are younger than this may change again without a sign.
+        await asyncio.sleep(2.1)
+        first = await save(executor)
+        await run(executor.sandbox, "open('b', 'a').write('b')", None)
+        second, files = await save(executor, base=first.facts.save_id, known=True), first.files()
+        if not first.facts.save_id:
+            pytest.skip("the file system here does not tell what has changed")
+        assert [path for path, one in second.files().items() if one.known] == [b"large"]
+        assert files[b"large"].size == 400_000
+        assert len(second.data) < 400_000
+        # One that it does not know counts as none.
+        assert not [one for one in (await save(executor, base="0" * 32)).entries if one.known]
+
+
+async def test_a_restore_that_has_no_room_or_is_left_halfway_changes_nothing(starting):
+    async with starting() as large:
+        await run(large.sandbox, "import os; open('big', 'wb').write(os.urandom(6_000_000))", None)
+        snapshot = await save(large)
+    async with starting(limits={"disk_bytes": 4 << 20}) as executor:
+        await run(executor.sandbox, "x = 1; open('a', 'w').write('one')", None)
+        assert await refusal(restore(executor, snapshot)) == ("RESOURCE_EXHAUSTED", "NoSpace")
+        async with executor.channel() as channel:
+            stub, metadata = stub_of(executor, channel)
+            call = stub.Restore(metadata=metadata)
+            for request in list(requests_of(snapshot))[:5]:
+                await call.write(request)
+            call.cancel()
+        # It has ended, and nothing of it stays: neither files nor what they have taken of the limit.
+        await until(lambda: is_free(executor))
+        now = "import os; (x, sorted(os.listdir('.')), [one for one in os.listdir('.') if 'partial' in one])"
+        assert (await executor.sandbox.run_code(now)).text == "(1, ['a'], [])"
+        await run(executor.sandbox, "open('b', 'wb').write(bytes(3_000_000))", None)
+
+
+async def is_free(executor):
+    """Whether neither a save nor a restore is at work."""
+    try:
+        await save(executor)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
+async def test_a_last_save_holds_the_session_and_a_failed_one_lets_it_go_on(starting):
+    async with starting() as executor:
+        sandbox = executor.sandbox
+        await run(sandbox, "x = 1", None)
+        cell = asyncio.create_task(
+            sandbox.run_code("import time; open('on', 'w').close(); time.sleep(60)", execution_id="long")
+        )
+        await until(lambda: sandbox.files.exists("on"))
+        assert await refusal(save(executor, hold=True)) == ("FAILED_PRECONDITION", "ExecutionRunning")
+        async with executor.channel() as channel:
+            stub, metadata = stub_of(executor, channel)
+            call = stub.Save(pb.SaveRequest(hold=True, force=True), metadata=metadata)
+            await call.read()
+            call.cancel()
+        assert (await cell).outcome is Outcome.INTERRUPTED
+        await until(lambda: goes_on(sandbox))
+        last = await save(executor, hold=True)
+        assert list(last.facts.ended_executions) == []
+        with pytest.raises(SandboxSuspended):
+            await sandbox.run_code("x")
+        # It may be repeated; and where it could not be kept, the session goes on.
+        await save(executor, hold=True)
+        async with executor.channel() as channel:
+            stub, metadata = stub_of(executor, channel)
+            await stub.Unhold(pb.UnholdRequest(), metadata=metadata)
+        assert await goes_on(sandbox)
+
+
+async def goes_on(sandbox):
+    try:
+        return (await sandbox.run_code("x")).text == "1"
+    except SandboxSuspended:
+        return False

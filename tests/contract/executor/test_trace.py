@@ -28,9 +28,7 @@ def spans():
     exporter.shutdown()
 
 
-async def by_service(spans, trace_id):
-    # The client makes the executor's spans one turn of the loop after it has given the result.
-    await asyncio.sleep(0)
+def by_service(spans, trace_id):
     ended = [span for span in spans.get_finished_spans() if span.context.trace_id == trace_id]
     return {(span.resource.attributes["service.name"] == "sandfleet-executor", span.name): span for span in ended}
 
@@ -42,7 +40,7 @@ async def test_the_executor_s_span_is_below_the_client_s_and_above_the_child_s(s
             said = (await sandbox.run_code(CHILD, context=context)).logs.stdout
         else:
             said = (await sandbox.commands.run("echo $TRACEPARENT; sh -c 'echo $TRACEPARENT'")).stdout
-    found = await by_service(spans, step.get_span_context().trace_id)
+    found = by_service(spans, step.get_span_context().trace_id)
     own = found[True, name]
     tool = next(
         span for (of_executor, each), span in found.items() if not of_executor and each.startswith("execute_tool")
@@ -59,7 +57,7 @@ async def test_the_executor_s_span_is_below_the_client_s_and_above_the_child_s(s
 async def test_a_failure_is_seen_in_the_span_and_no_code_is(sandbox, context, spans):
     with trace.get_tracer("test").start_as_current_span("step") as step:
         await sandbox.run_code("raise ValueError('a secret of the code')", context=context)
-    own = (await by_service(spans, step.get_span_context().trace_id))[True, "execute_cell"]
+    own = by_service(spans, step.get_span_context().trace_id)[True, "execute_cell"]
     assert own.attributes["sandfleet.outcome"] == "error"
     assert not own.status.is_ok
     assert "secret" not in own.to_json()
@@ -89,8 +87,9 @@ async def test_without_a_valid_trace_there_is_none_in_the_child_and_no_span(exec
 
 async def test_the_phases_of_a_cell_are_spans_below_it_and_lie_within_it(sandbox, context, spans):
     with trace.get_tracer("test").start_as_current_span("step") as step:
-        await sandbox.run_code("import time; print('x', flush=True); time.sleep(0.02)", context=context)
-    found = await by_service(spans, step.get_span_context().trace_id)
+        code = "import time; time.sleep(0.02); print('x', flush=True); time.sleep(0.02)"
+        await sandbox.run_code(code, context=context)
+    found = by_service(spans, step.get_span_context().trace_id)
     own, run, first = (found[True, name] for name in ("execute_cell", "run", "first_output"))
     assert run.parent.span_id == first.parent.span_id == own.context.span_id
     assert own.start_time <= run.start_time == first.start_time <= first.end_time < run.end_time <= own.end_time
@@ -101,7 +100,7 @@ async def test_a_cell_that_is_killed_shows_its_rollback(sandbox, context, spans)
     with trace.get_tracer("test").start_as_current_span("step") as step:
         done = await sandbox.run_code("import os; os._exit(1)", context=context)
     assert done.rollback is not None
-    found = await by_service(spans, step.get_span_context().trace_id)
+    found = by_service(spans, step.get_span_context().trace_id)
     assert found[True, "roll_back"].parent.span_id == found[True, "execute_cell"].context.span_id
 
 
@@ -111,5 +110,5 @@ async def test_a_cell_that_waits_for_its_turn_shows_the_wait(sandbox, context, s
     with trace.get_tracer("test").start_as_current_span("step") as step:
         await sandbox.run_code("1", context=context)
     await first
-    found = await by_service(spans, step.get_span_context().trace_id)
+    found = by_service(spans, step.get_span_context().trace_id)
     assert found[True, "queue"].end_time <= found[True, "run"].start_time

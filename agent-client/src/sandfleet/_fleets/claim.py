@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandfleet._fleets.connection import is_broken
 from sandfleet._fleets.embedded import default_isolation
@@ -16,9 +16,9 @@ from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import queues
 from sandfleet._wire.link import receive
 from sandfleet._wire.status import to_claim_error, to_error, to_resume_error
-from sandfleet.errors import ProtocolError
+from sandfleet.errors import InvalidArgument, ProtocolError
 from sandfleet.values.fleet import FLEET_UNAVAILABLE, OnQueued, Queued
-from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions, ResumeOptions
+from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions
 from sandfleet.values.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ Request = TypeVar("Request", "api.fleet.ClaimRequest", "api.fleet.ResumeRequest"
 Response = TypeVar("Response", "api.fleet.ClaimResponse", "api.fleet.ResumeResponse")
 
 DEFAULT_TEMPLATE = "python"
+_ON_IDLE = {"end": 1, "suspend": 2, "snapshot": 3}
+_RECOVERY = {"workspace": 1, "snapshot": 2}
 # How much longer than its wait a claim may take, in seconds: a cold start that has begun may end.
 _MARGIN = 30.0
 # How long the end of the stream may take after the sandbox has come, in seconds.
@@ -66,7 +68,16 @@ def claim_request(
         queue=options.get("queue", ""),
         priority=options.get("priority", ""),
         gang=gang,
+        on_idle=_number(_ON_IDLE, options.get("on_idle", "end"), "on_idle"),
+        recovery=_number(_RECOVERY, options.get("recovery", "workspace"), "recovery"),
+        snapshot_period=convert.seconds(options.get("snapshot_period")),
     )
+
+
+def _number(known: Mapping[str, int], word: str, what: str) -> Any:
+    if word not in known:
+        raise InvalidArgument(f"cannot claim with {what} {word!r}: only {', '.join(known)}", reason="InvalidArgument")
+    return known[word]
 
 
 async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple[Snapshot | None, CreateOptions]:
@@ -83,16 +94,6 @@ async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple
     contract = options.get("contract") or ("brokered" if options.get("tools") else snapshot.contract)
     begun: CreateOptions = {**options, "limits": limits, "contract": contract}  # type: ignore[typeddict-item] # one of its words
     return snapshot, begun
-
-
-def of_parked(snapshot: Snapshot, options: ResumeOptions) -> CreateOptions:
-    """Return the options of a claim that takes a session on which only a snapshot keeps."""
-    named = ("max_wait", "on_queued", "on_preempted", "keep_alive", "autosave", "rpc_timeout")
-    wish = CreateOptions(snapshot=snapshot, labels=snapshot.labels, timeout=options.get("timeout") or DEFAULT_LEASE)
-    for name in named:
-        if name in options:
-            wish[name] = options[name]  # type: ignore[literal-required] # of both
-    return wish
 
 
 def imagined(options: ExplainOptions, namespace: str) -> api.fleet.ClaimRequest:

@@ -11,13 +11,22 @@ from weakref import WeakValueDictionary
 from sandfleet._fleets import cluster, embedded
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire.link import Link
-from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, UnavailableError
+from sandfleet.errors import (
+    PreconditionFailed,
+    RpcTimeout,
+    SandboxEnded,
+    SandboxPreempted,
+    SandboxSuspended,
+    SandfleetError,
+    UnavailableError,
+)
+from sandfleet.values.options import DEFAULT_MAX_WAIT
 from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet.values.options import CreateOptions
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Snapshot, Suspension
+    from sandfleet.values.suspension import Resumption
 
 # How long another process's fleet may take to answer while sandboxes are looked for, in seconds.
 _LOOK_TIMEOUT = 3.0
@@ -86,15 +95,37 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
     raise SandboxEnded(f"cannot connect to sandbox {sandbox_id!r}: {why}", reason="SandboxNotFound", subject=sandbox_id)
 
 
-async def parked_session(sandbox_id: str, fleet: AsyncFleet | None) -> tuple[AsyncFleet, Snapshot] | None:
-    """Return the newest snapshot that keeps a suspended session, and the fleet that has it."""
-    if "/" in sandbox_id:
-        return None
-    fleet = fleet or await default_fleet(isolation=embedded.default_isolation())
-    for one in await fleet.snapshots.list(sandbox_id):
-        if one.reason == "suspend":
-            return fleet, one
-    return None
+async def fleet_to_resume(sandbox_id: str) -> AsyncFleet:
+    """Return the fleet of a sandbox, else the one that can take it on from a snapshot. Raises SandboxEnded."""
+    try:
+        return await find_fleet_of(sandbox_id)
+    except SandboxEnded:
+        if "/" in sandbox_id:
+            raise
+        return await default_fleet(isolation=embedded.default_isolation())
+
+
+async def find_awake(
+    sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float
+) -> tuple[Link, Resumption | None]:
+    """Open a sandbox as `find_sandbox` does; one that sleeps is resumed, and it is returned what came back."""
+    try:
+        return await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout), None
+    except SandboxPreempted:
+        raise
+    except (SandboxSuspended, SandboxEnded) as error:
+        if (fleet := fleet or await _fleet_of_sleeping(sandbox_id, error)) is None:
+            raise
+        link, _, resumption = await fleet.open_resumed(sandbox_id, max_wait=DEFAULT_MAX_WAIT, rpc_timeout=rpc_timeout)
+        return link, resumption
+
+
+async def _fleet_of_sleeping(sandbox_id: str, error: SandfleetError) -> AsyncFleet | None:
+    """Return the fleet of a suspended session; of one that no fleet knows, the first that runs. None is started."""
+    if isinstance(error, SandboxSuspended):
+        return await find_fleet_of(sandbox_id)
+    found = [] if "/" in sandbox_id else await asyncio.to_thread(addresses)
+    return _at(found[0]) if found else None
 
 
 async def kill_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> bool:
@@ -104,14 +135,6 @@ async def kill_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> bool:
     except SandboxEnded:
         return False
     return await fleet.release(sandbox_id)
-
-
-async def suspend_sandbox(
-    sandbox_id: str, *, force: bool, timeout: float | None, fleet: AsyncFleet | None
-) -> Suspension:
-    """Suspend a session by its id. Raises SandboxEnded, PreconditionFailed."""
-    fleet = fleet or await find_fleet_of(sandbox_id)
-    return await fleet.suspend(sandbox_id, force=force, timeout=timeout)
 
 
 async def describe_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> SandboxInfo:

@@ -18,11 +18,11 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.hosts import AnswersHosts
 from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
+from sandfleet._fleets.sleeping import SuspendsSessions
 from sandfleet._fleets.snapshots import KeepsSnapshots
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import queues as queue_messages
-from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
 from sandfleet._wire.status import to_fleet_error
 from sandfleet.errors import InvalidArgument, SandboxEnded
@@ -35,17 +35,14 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Bound, Explanation, OnQueued, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Resumption, Suspension
 
 _RPC_TIMEOUT = 30.0
-# Variables are saved before the answer.
-_SUSPEND_TIMEOUT = 120.0
 # How long a call other than a claim waits for a fleet that is away, in seconds.
 _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals):
+class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals, SuspendsSessions):
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(
@@ -253,12 +250,6 @@ class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals):
         return await self.get_within(sandbox_id, _RPC_TIMEOUT)
 
     @checked
-    async def suspend(self, sandbox_id: str, *, force: bool = False, timeout: float | None = None) -> Suspension:
-        """Suspend a session by its id, as `Sandbox.suspend` does."""
-        request = api.fleet.SuspendRequest(sandbox_id=sandbox_id, force=force, timeout=convert.seconds(timeout))
-        return suspensions.suspension(await self._call("Suspend", request, _SUSPEND_TIMEOUT))
-
-    @checked
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
         """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error.
 
@@ -308,16 +299,6 @@ class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals):
             bound = await claim.claim(self._connection, request, on_queued)
             span.set("sandfleet.sandbox.id", bound.sandbox.sandbox_id)
         return await self._link(bound, rpc_timeout), convert.bound(bound)
-
-    async def open_resumed(
-        self, sandbox_id: str, *, max_wait: float, rpc_timeout: float, on_queued: OnQueued | None = None
-    ) -> tuple[Link, Bound, Resumption]:
-        """Take a suspended session on, and open it. Raises SandboxEnded, ClaimError, UnavailableError."""
-        request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(max_wait))
-        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
-            answer = await claim.resume(self._connection, request, on_queued)
-        link = await self._link(answer.bound, rpc_timeout)
-        return link, convert.bound(answer.bound), suspensions.resumption(answer)
 
     async def _link(self, bound: api.fleet.Bound, rpc_timeout: float) -> Link:
         await self._relays.look(bound.access)

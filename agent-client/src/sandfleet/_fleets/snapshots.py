@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _RPC_TIMEOUT = 60.0
 # Of a save or a restore, whatever its size, and of a file that is moved, in seconds.
-_TRANSFER_TIMEOUT = 24 * 3600.0
+TRANSFER_TIMEOUT = 24 * 3600.0
 _PIECE_BYTES = 1 << 20
 
 
@@ -84,7 +84,7 @@ class AsyncSnapshots:
         Raises InvalidArgument (it is no exported snapshot, or not a whole one).
         """
         metadata = await self._connection.metadata()
-        call = self._stub.ImportSnapshot(_pieces(Path(path), name), metadata=metadata, timeout=_TRANSFER_TIMEOUT)
+        call = self._stub.ImportSnapshot(_pieces(Path(path), name), metadata=metadata, timeout=TRANSFER_TIMEOUT)
         try:
             return convert.snapshot((await call).snapshot)
         except api.aio.AioRpcError as error:
@@ -122,16 +122,17 @@ class AsyncSnapshots:
 
     async def _stream(self, name: str, request: api.message.Message) -> AsyncIterator[Any]:
         await self._connection.reach()
-        metadata = await self._connection.metadata()
-        call = getattr(self._stub, name)(request, metadata=metadata, timeout=_TRANSFER_TIMEOUT)
-        try:
-            with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            # In the span, so that the fleet's own is below it.
+            metadata = await self._connection.metadata()
+            call = getattr(self._stub, name)(request, metadata=metadata, timeout=TRANSFER_TIMEOUT)
+            try:
                 async for response in call:
                     yield response
-        except api.aio.AioRpcError as error:
-            raise to_fleet_error(error) from error
-        finally:
-            call.cancel()
+            except api.aio.AioRpcError as error:
+                raise to_fleet_error(error) from error
+            finally:
+                call.cancel()
 
 
 class KeepsSnapshots:

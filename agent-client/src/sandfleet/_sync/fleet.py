@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet._sync.reviews import Reviews
     from sandfleet._sync.snapshots import Snapshots
+    from sandfleet._wire import api
     from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
@@ -154,10 +155,6 @@ class Fleet:
         """Describe a sandbox. Raises SandboxEnded."""
         return run(self.as_async.get(sandbox_id))
 
-    def suspend(self, sandbox_id: str, *, force: bool = False, timeout: float | None = None) -> Suspension:
-        """Suspend a session by its id, as `Sandbox.suspend` does."""
-        return run(self.as_async.suspend(sandbox_id, force=force, timeout=timeout))
-
     def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
         """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error.
 
@@ -175,3 +172,18 @@ class Fleet:
         from sandfleet._sync.snapshots import Snapshots
 
         return Snapshots(self.as_async.snapshots)
+
+    def suspend(
+        self,
+        sandbox_id: str,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        to: Literal["volume", "snapshot"] = "volume",
+    ) -> Suspension:
+        """Suspend a session by its id, as `Sandbox.suspend` does."""
+        return run(self.as_async.suspend(sandbox_id, force=force, timeout=timeout, to=to))
+
+    def wake(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
+        """Open a sandbox as `access` does; one that sleeps is resumed. Raises SandboxEnded, ClaimError, too."""
+        return run(self.as_async.wake(sandbox_id, wait=wait))

@@ -49,12 +49,17 @@ if TYPE_CHECKING:
 
 
 def _suspend(
-    sandbox_id: str, *, force: bool = False, timeout: float | None = None, fleet: Fleet | None = None
+    sandbox_id: str,
+    *,
+    force: bool = False,
+    timeout: float | None = None,
+    to: Literal["volume", "snapshot"] = "volume",
+    fleet: Fleet | None = None,
 ) -> Suspension:
     """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
     from sandfleet.sandbox import _suspend as original
 
-    return run(original(sandbox_id, force=force, timeout=timeout, fleet=unwrap(fleet, "as_async")))
+    return run(original(sandbox_id, force=force, timeout=timeout, to=to, fleet=unwrap(fleet, "as_async")))
 
 
 def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
@@ -183,7 +188,9 @@ class Sandbox:
         fleet: Fleet | None = None,
         rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
     ) -> Self:
-        """Use an existing sandbox, also one that another process created.
+        """Use an existing sandbox, also one that another process created. A suspended one is resumed.
+
+        A session that only a snapshot keeps is found by a fleet that runs; without one, use `resume`.
 
         timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
         fleet    the sandbox's fleet; None looks in this process's fleet and in all others of this user on this machine.
@@ -271,9 +278,9 @@ class Sandbox:
         force    end running executions, commands, terminals and connections, and go without what cannot be saved.
                  Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
         timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
-        to       "volume": the session stays with its fleet, under its id. "snapshot": it is saved as a snapshot and its
-                 sandbox ends, so that it outlives the fleet and this process; `Sandbox.resume` of the same id takes it
-                 on in a new sandbox, with a new id. It stays until then, or until the snapshot is deleted.
+        to       "volume": the files stay where they are, and the session stays with its fleet. "snapshot": a snapshot
+                 keeps the session, and nothing else is left of it. It outlives the fleet, this process and a restart
+                 of the machine, and stays until `Sandbox.resume` of its id, or until the snapshot is deleted.
 
         The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
         (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class

@@ -19,7 +19,7 @@ from sandfleet._wire.home import Home
 from sandfleet._wire.lease import LeaseKeeper
 from sandfleet._wire.preemptions import Preemptions
 from sandfleet._wire.retry import Backoff
-from sandfleet._wire.status import detail, never_sent, to_error
+from sandfleet._wire.status import detail, may_resend, to_error
 from sandfleet.errors import (
     PreconditionFailed,
     RpcTimeout,
@@ -38,7 +38,7 @@ from sandfleet.values.usage import Health
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from sandfleet.values.suspension import Suspension
+    from sandfleet.values.suspension import SuspendTo, Suspension
     from sandfleet.values.tools import Decision
 
 Request = TypeVar("Request", bound="Message")
@@ -183,10 +183,11 @@ class FleetCalls(Protocol):
     """The calls of a fleet that a link needs."""
 
     async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def wake(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
-    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
+    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None, to: SuspendTo) -> Suspension: ...
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
     async def sign_journal(self, sandbox_id: str) -> Sequence[SignedHead]: ...
     async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision: ...
@@ -206,7 +207,8 @@ class Link:
         self._connection = self._connect(sandbox.sandbox_uid, access)
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None
-        self._closed, self._next_refresh = False, 0.0
+        # `wakes`: whether a call resumes the session that has fallen asleep by itself.
+        self._closed, self._next_refresh, self.wakes = False, 0.0, False
         self._tasks: set[asyncio.Task[None]] = set()
         self.preemptions, self.heads = Preemptions(sandbox.sandbox_id), KeptHeads()
         expires = sandbox.lease_expires
@@ -290,7 +292,7 @@ class Link:
                 code = error.code().name
                 if left and code == "UNAUTHENTICATED":
                     await self._refresh(connection, token, self.rpc_timeout)
-                elif left and code == "UNAVAILABLE" and (resend or never_sent(error)):
+                elif left and may_resend(error, resend=resend, wakes=self.wakes):
                     await self.recover(connection)
                 else:
                     raise to_error(error) from error
@@ -368,7 +370,7 @@ class Link:
 
     async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
         try:
-            sandbox, access = await self.fleet.access(self.sandbox_id, wait=wait)
+            sandbox, access = await (self.fleet.wake if self.wakes else self.fleet.access)(self.sandbox_id, wait=wait)
         except SandboxEnded as error:
             self._ended = error
             raise
@@ -396,8 +398,8 @@ class Link:
         try:
             info = await self.renew(lease)
         except SandboxEnded as error:
-            self._ended = error
-            return None
+            self._ended = None if self.wakes else error
+            return _PREEMPTED_PAUSE if self.wakes else None
         except SandboxPreempted as error:
             self.preemptions.heard(error)
             return _PREEMPTED_PAUSE
@@ -408,15 +410,12 @@ class Link:
         self.preemptions.over()
         return (lease or _lease_left(info)) / 2
 
-    async def suspend(self, *, force: bool, timeout: float | None) -> Suspension:
+    async def suspend(self, *, force: bool, timeout: float | None, to: SuspendTo = "volume") -> Suspension:
         """Suspend the session; calls of this object are refused from then on."""
         self._check_open()
-        kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
+        kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout, to=to)
         self.lease.stop()
-        resume = f"resume it with Sandbox.resume({self.sandbox_id!r})"
-        self._ended = SandboxSuspended(
-            f"cannot use sandbox {self.sandbox_id}: it is suspended; {resume}", reason="SandboxSuspended"
-        )
+        self._ended = suspended_error(self.sandbox_id)
         return kept
 
     async def release(self, *, unless_suspended: bool = False) -> bool:
@@ -494,6 +493,12 @@ class Link:
 
     def _closed_error(self) -> UnavailableError:
         return UnavailableError(f"cannot use sandbox {self.sandbox_id}: this object was closed", reason="Closed")
+
+
+def suspended_error(sandbox_id: str) -> SandboxSuspended:
+    """Make the error of an object whose session it has suspended."""
+    resume = f"resume it with Sandbox.resume({sandbox_id!r})"
+    return SandboxSuspended(f"cannot use sandbox {sandbox_id}: it is suspended; {resume}", reason="SandboxSuspended")
 
 
 def rpc_timeout_error(seconds: float) -> RpcTimeout:

@@ -101,6 +101,17 @@ def never_sent(error: api.aio.AioRpcError) -> bool:
     return detail(error) is not None or (error.details() or "").startswith("failed to connect")
 
 
+def may_resend(error: api.aio.AioRpcError, *, resend: bool, wakes: bool) -> bool:
+    """Return whether a call may be made again: it is a `resend`, or certainly did not run.
+
+    `wakes`: also if the session was falling asleep, from which the next call wakes it.
+    """
+    if error.code().name == "UNAVAILABLE":
+        return resend or never_sent(error)
+    said = detail(error)
+    return wakes and said is not None and said.reason in _SUSPENDED
+
+
 def to_error(error: api.aio.AioRpcError, doing: str = "call the executor") -> errors.SandfleetError:
     """Build the typed error of a failed RPC; `doing` completes "cannot …" if the server sent no message."""
     built = _built(error, doing)

@@ -100,6 +100,12 @@ def _add_suspension(actions: argparse._SubParsersAction[argparse.ArgumentParser]
     suspending.add_argument(
         "--timeout", type=duration, metavar="TIME", help="how long it may stay suspended: 90s, 30m, 1h, 2d"
     )
+    suspending.add_argument(
+        "--to",
+        choices=("volume", "snapshot"),
+        default="volume",
+        help="snapshot: nothing else is left of it, and it outlives its fleet (default: %(default)s)",
+    )
     suspending.add_argument("sandbox", metavar="ID")
     resuming = _action(actions, "resume", "take a suspended session on", "print a JSON object")
     resuming.add_argument(
@@ -304,7 +310,7 @@ def _top(options: argparse.Namespace) -> int:
 
 def _suspend(options: argparse.Namespace) -> int:
     sandbox_id = full_id(options.sandbox, options)
-    kept = Sandbox.suspend(sandbox_id, force=options.force, timeout=options.timeout)
+    kept = Sandbox.suspend(sandbox_id, force=options.force, timeout=options.timeout, to=options.to)
     if options.json:
         print(json.dumps(_show.to_json(kept)))
         return OK

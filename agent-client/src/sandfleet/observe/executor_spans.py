@@ -5,7 +5,7 @@ Its spans stay in the trace of the call, below the call's span, inside the time 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,7 +50,7 @@ class Placed(NamedTuple):
 
 def place(spans: Iterable[Span], call: Call) -> tuple[Placed, ...]:
     """Return the spans that belong to the call, parents before their children."""
-    found = dict(_taken(spans, call))
+    found = taken(spans, call)
     parents = {span_id: int.from_bytes(span.parent_span_id, "big") for span_id, span in found.items()}
     parents = {span_id: parent if parent in found else call.span_id for span_id, parent in parents.items()}
     depths = {span_id: _depth(span_id, parents) for span_id in found}
@@ -71,15 +71,20 @@ def place(spans: Iterable[Span], call: Call) -> tuple[Placed, ...]:
     return tuple(placed)
 
 
-def _taken(spans: Iterable[Span], call: Call) -> Iterator[tuple[int, Span]]:
-    """Each span with its id. A foreign trace id would let an executor write into the traces of others."""
-    known = {0, call.span_id}
+def taken(spans: Iterable[Span], call: Call) -> dict[int, Span]:
+    """Return those that may be looked at, by their ids.
+
+    A foreign trace id would let an executor write into the traces of others.
+    """
+    trace_id = call.trace_id.to_bytes(16, "big")
+    found: dict[int, Span] = {}
     for span in islice(spans, MAX_SPANS):
-        span_id = int.from_bytes(span.span_id, "big")
-        is_ours = len(span.trace_id) == 16 and int.from_bytes(span.trace_id, "big") == call.trace_id
-        if is_ours and len(span.span_id) == 8 and span_id not in known:
-            known.add(span_id)
-            yield span_id, span
+        own = span.span_id
+        if len(own) == 8 and span.trace_id == trace_id:
+            found.setdefault(int.from_bytes(own, "big"), span)
+    found.pop(0, None)
+    found.pop(call.span_id, None)
+    return found
 
 
 def _depth(span_id: int, parents: Mapping[int, int]) -> int:

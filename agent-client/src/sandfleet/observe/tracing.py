@@ -6,18 +6,16 @@ no spans. Code, output and paths go into attributes only where the environment a
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sandfleet.observe import contents, executor_spans, provider
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import SpanContext
     from sandfleet_api.executor.v1.common_pb2 import Span
 
@@ -65,8 +63,11 @@ class Recorder:
             self.fail(result.reason)
         if len(spans) > executor_spans.MAX_SPANS:
             self._span.set_attribute("sandfleet.spans.dropped", len(spans) - executor_spans.MAX_SPANS)
-        if spans:
-            _soon(partial(_export, self._span, self._tracer, spans, time.time_ns()))
+        # A tracer without processors is none of the SDK, which need not be installed.
+        if spans and hasattr(self._tracer, "span_processor"):
+            from sandfleet.observe import late_spans
+
+            late_spans.hand_over(self._span, self._tracer, spans, time.time_ns())
 
 
 _SILENT = Recorder()
@@ -167,55 +168,3 @@ def traceparent() -> str | None:
     if not context.is_valid:
         return None
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-
-
-def _soon(work: Callable[[], None]) -> None:
-    """Do it while the event loop waits for the next answer, and not before the caller has this one."""
-    try:
-        asyncio.get_running_loop().call_soon(work)
-    except RuntimeError:
-        work()
-
-
-def _export(span: Any, tracer: Any, spans: Sequence[Span], end: int) -> None:
-    """Hand the executor's spans to the processors of the call's own span. `end`: of the call, as in spans."""
-    own: SpanContext = span.get_span_context()
-    processor = getattr(tracer, "span_processor", None)
-    start = getattr(span, "start_time", None)
-    if processor is None or start is None or not own.is_valid or not own.trace_flags.sampled:
-        return
-    call = executor_spans.Call(trace_id=own.trace_id, span_id=own.span_id, start=start, end=end)
-    make = _readable(tracer)
-    for placed in executor_spans.place(spans, call):
-        processor.on_end(make(placed, own))
-
-
-@lru_cache(maxsize=4)
-def _readable(tracer: Any) -> Callable[[executor_spans.Placed, SpanContext], ReadableSpan]:
-    """What makes a span of an executor: its resource is that of this process, with another name."""
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-    from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
-
-    resource = tracer.resource.merge(Resource({"service.name": "sandfleet-executor"}))
-    scope, fine = InstrumentationScope("sandfleet.executor"), Status(StatusCode.UNSET)
-
-    def make(placed: executor_spans.Placed, call: SpanContext) -> ReadableSpan:
-        def context(span_id: int) -> SpanContext:
-            return SpanContext(call.trace_id, span_id, is_remote=True, trace_flags=call.trace_flags)
-
-        return ReadableSpan(
-            name=placed.name,
-            context=context(placed.span_id),
-            parent=call if placed.parent_id == call.span_id else context(placed.parent_id),
-            resource=resource,
-            attributes=placed.attributes,
-            kind=SpanKind.INTERNAL,
-            status=Status(StatusCode.ERROR, placed.error) if placed.error else fine,
-            start_time=placed.start,
-            end_time=placed.end,
-            instrumentation_scope=scope,
-        )
-
-    return make

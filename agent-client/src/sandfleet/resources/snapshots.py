@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from sandfleet._arguments import checked
-from sandfleet.errors import PreconditionFailed
-from sandfleet.values.suspension import Suspension
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,24 +86,6 @@ class HasSnapshots:
         taken = await self._snapshots.take_snapshot(self._link.sandbox_id, name=name, labels=labels, reason=reason)
         described: Snapshot = await self._snapshots.get(taken)
         return described
-
-    async def _parked(self, *, force: bool) -> Suspension:
-        """Save the session and end the sandbox."""
-        taken = await self._taken("", (await self._link.known()).labels, "suspend")
-        contents = taken.contents
-        running = contents.running if contents else ()
-        if running and not force:
-            await self._snapshots.delete(taken)
-            why = f"{running[0]} is running"
-            raise PreconditionFailed(f"cannot suspend the sandbox: {why}", reason="ExecutionRunning", retryable=True)
-        await self._link.release()
-        return Suspension(
-            self._link.sandbox_id,
-            contexts=contents.contexts if contents else (),
-            ended_executions=running,
-            tmp_bytes=contents.tmp_bytes if contents else 0,
-            snapshot_id=taken.snapshot_id,
-        )
 
     @property
     def _snapshots(self) -> Any:

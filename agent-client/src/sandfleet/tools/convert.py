@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandfleet._wire import api
 from sandfleet.errors import ProtocolError
 from sandfleet.tools.ledger import Answer, Failure, Kind, Received
+from sandfleet.tools.outbox import MOST_TOGETHER
 from sandfleet.tools.values import Wire
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _NAME_CHARACTERS = 1024
 
 def offer(tools: Sequence[Tool], host_id: str) -> api.tools.ToolOffer:
     """Describe the tools to the executor."""
-    return api.tools.ToolOffer(tools=[_spec(tool) for tool in tools], host_id=host_id)
+    return api.tools.ToolOffer(tools=[_spec(tool) for tool in tools], host_id=host_id, takes_many=True)
 
 
 def _spec(tool: Tool) -> api.tools.ToolSpec:
@@ -55,6 +56,13 @@ def received(message: api.tools.ToolCall) -> Received:
         service=message.service,
         again=message.redelivered,
     )
+
+
+def checked(more: Sequence[api.tools.ToolCall]) -> Sequence[api.tools.ToolCall]:
+    """Return the further calls of a message. Raises ProtocolError for more than an executor sends together."""
+    if len(more) >= MOST_TOGETHER:
+        raise ProtocolError(f"cannot take {len(more) + 1} calls in one message", reason="BadCall")
+    return more
 
 
 def review(call_id: str, *, over: bool) -> api.tools.ServeRequest:

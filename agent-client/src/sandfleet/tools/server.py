@@ -22,6 +22,7 @@ from sandfleet.tools.budget import charged
 from sandfleet.tools.calls_file import Kept, NoFile
 from sandfleet.tools.flow import Flow
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
+from sandfleet.tools.outbox import Outbox
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
 from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
@@ -64,11 +65,9 @@ class AsyncToolServer:
         self._reviewing: set[str] = set()
         self._host_id = kept.host_id
         self._working: dict[str, asyncio.Task[None]] = {}
-        self._replying: set[asyncio.Task[None]] = set()
+        self._outbox = Outbox()
         self._threads = ToolThreads(MOST_THREADS)
         self._stream: Any = None
-        # gRPC takes one message at a time.
-        self._turn = asyncio.Lock()
         self._problem: SandfleetError | None = None
         self._closing = False
         self._serving: asyncio.Task[None] | None = None
@@ -123,10 +122,11 @@ class AsyncToolServer:
             await self._end(self._serving)
             self._serving.cancel()
             await asyncio.gather(self._serving, return_exceptions=True)
-        left = [*self._working.values(), *self._replying]
+        left = list(self._working.values())
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        await self._outbox.close()
         self._threads.close()
         await self._file.close()
         await self._offered.close()
@@ -161,11 +161,12 @@ class AsyncToolServer:
             stream.cancel()
             raise ProtocolError("cannot serve tools: the executor does not say that it is ready", reason="NotReady")
         self._stream = stream
+        self._outbox.use(stream, takes_many=first.ready.takes_many)
         outstanding = set(first.ready.outstanding)
         self._file.forget_others(outstanding)
         self._stop(self._ledger.resume(outstanding))
         for call_id in self._reviewing:
-            self._tell(convert.review(call_id, over=False))
+            self._outbox.tell(convert.review(call_id, over=False))
 
     async def _serve(self) -> None:
         """Until the sandbox ends, or another server takes the place of this one."""
@@ -183,6 +184,7 @@ class AsyncToolServer:
             if self._stream is not None:
                 self._stream.cancel()
                 self._stream = None
+                self._outbox.use(None, takes_many=False)
             if self._closing or self._problem is not None:
                 return
             await asyncio.sleep(_BACKOFF.after(failures))
@@ -194,8 +196,8 @@ class AsyncToolServer:
             while (message := await receive(self._stream)) is not None:
                 self._take(message)
                 # An executor that reads no answers gets no further with its calls.
-                while len(self._replying) > MAX_CALLS:
-                    await asyncio.wait(self._replying, return_when=asyncio.FIRST_COMPLETED)
+                if len(self._outbox.waiting) > MAX_CALLS:
+                    await self._outbox.written()
         except asyncio.CancelledError:
             # A read of a stream that `_offer_anew` has cancelled; this task goes on.
             if (task := asyncio.current_task()) is None or task.cancelling():
@@ -208,7 +210,8 @@ class AsyncToolServer:
     def _take(self, message: api.tools.ServeResponse) -> None:
         match message.WhichOneof("message"):
             case "call":
-                self._act(self._ledger.receive(convert.received(message.call)))
+                for call in (message.call, *convert.checked(message.more_calls)):
+                    self._act(self._ledger.receive(convert.received(call)))
             case "cancel":
                 self._file.forget(message.cancel.call_id, unless_running=False)
                 self._act(self._ledger.cancel(message.cancel.call_id))
@@ -223,7 +226,7 @@ class AsyncToolServer:
                 task = self._working[call.id] = asyncio.ensure_future(self._run(call, tool))
                 task.add_done_callback(lambda task: self._ended(call.id, tool, task))
             case Reply(call_id, answer):
-                self._tell(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
+                self._outbox.tell(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
             case Stop():
                 self._stop([action])
 
@@ -238,23 +241,6 @@ class AsyncToolServer:
             if (task := self._working.get(each.call_id)) is not None:
                 task.cancel()
 
-    def _tell(self, message: api.tools.ServeRequest) -> None:
-        """Write it in a task of its own: a write that was cancelled would cancel the stream."""
-        task = asyncio.ensure_future(self._write(message))
-        self._replying.add(task)
-        task.add_done_callback(self._replying.discard)
-
-    async def _write(self, message: api.tools.ServeRequest) -> None:
-        stream = self._stream
-        if stream is None:
-            # The next stream asks for answers again.
-            return
-        try:
-            async with self._turn:
-                await stream.write(message)
-        except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
-            return
-
     async def _end(self, serving: asyncio.Task[None]) -> None:
         """Tell the executor that no host is to be waited for, and wait until it has ended the stream."""
         stream = self._stream
@@ -262,8 +248,8 @@ class AsyncToolServer:
             return
         with suppress(api.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(_END):
-                async with self._turn:
-                    await stream.write(api.tools.ServeRequest(end=api.tools.ServeEnd()))
+                self._outbox.tell(api.tools.ServeRequest(end=api.tools.ServeEnd()))
+                await self._outbox.written()
                 # A read that was cancelled would cancel the stream, and with it what was written.
                 await asyncio.wait((serving,))
 
@@ -323,11 +309,11 @@ class AsyncToolServer:
         )
         self._reviewing.add(call.id)
         try:
-            self._tell(convert.review(call.id, over=False))
+            self._outbox.tell(convert.review(call.id, over=False))
             return await self._link.fleet.review_call(about)
         finally:
             self._reviewing.discard(call.id)
-            self._tell(convert.review(call.id, over=True))
+            self._outbox.tell(convert.review(call.id, over=True))
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):

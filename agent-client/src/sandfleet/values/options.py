@@ -51,6 +51,12 @@ class CreateOptions(TypedDict, total=False):
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
+    on_idle         "end" it then, or "suspend" it, or suspend it into a "snapshot". A call of the object that has made
+                    it resumes it, and waits for that.
+    recovery        what a session goes on with whose executor is lost: "workspace", its files, or "snapshot", its last
+                    automatic snapshot: files, variables and services of one moment. The next cell is told what is
+                    undone (notice WentBack). Where the fleet is lost as well, `resume` takes it on from there.
+    snapshot_period seconds between two automatic snapshots of a session that is used; 300 by default, 1 at least.
     envs            environment variables of all code in the sandbox.
     mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
@@ -102,6 +108,9 @@ class CreateOptions(TypedDict, total=False):
     egress: Egress | None
     timeout: float
     idle_timeout: float | None
+    on_idle: Literal["end", "suspend", "snapshot"]
+    recovery: Literal["workspace", "snapshot"]
+    snapshot_period: float
     envs: Mapping[str, str] | None
     mounts: Mapping[str, str] | Sequence[str] | None
     queue: str

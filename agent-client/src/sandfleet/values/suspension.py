@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from sandfleet.values.sandbox import Limits
 from sandfleet.values.variables import StateItem
+
+# Where a suspended session is kept.
+SuspendTo = Literal["volume", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from sandfleet_api.executor.v1 import snapshot_pb2_grpc
 from sandfleet_executor.core.snapshots.entries import Totals
 from sandfleet_executor.core.snapshots.session import SnapshotRunningError
 from sandfleet_executor.effects.snapshots.restorer import Restorer
-from sandfleet_executor.effects.snapshots.saver import Saver
+from sandfleet_executor.effects.snapshots.saver import Saver, Saving
 from sandfleet_executor.effects.snapshots.spool import Piece
 from sandfleet_executor.servicers.convert import snapshots as convert
 from sandfleet_executor.servicers.errors import ApiError, invalid, translated, typed_failures
@@ -32,13 +33,17 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
 
     async def Save(self, request: pb.SaveRequest, _context: Any) -> AsyncIterator[pb.SaveResponse]:
         with typed_failures(), translated("save", b"/workspace"), self._alone("saved"):
-            async with self._saver.save(variables=not request.without_variables) as saving:
+            async with self._saving(request) as saving:
                 totals = convert.totals_message(saving.totals)
                 yield pb.SaveResponse(begun=totals)
                 async for entries, data in saving.pieces:
                     yield pb.SaveResponse(piece=convert.piece_message(entries, data))
                 facts = convert.facts_message(saving.found)
                 yield pb.SaveResponse(end=pb.SaveResponse.End(facts=facts, totals=totals))
+
+    async def Unhold(self, _request: pb.UnholdRequest, _context: Any) -> pb.UnholdResponse:
+        self._saver.unhold()
+        return pb.UnholdResponse()
 
     async def Restore(self, requests: AsyncIterator[pb.RestoreRequest], _context: Any) -> pb.RestoreResponse:
         with typed_failures(), translated("restore", b"/workspace"), self._alone("restored"):
@@ -47,6 +52,11 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
                 raise invalid("InvalidStream", "cannot restore: the stream has to begin with a header")
             wanted = convert.wanted(first.header)
             return convert.restored_message(await self._restorer.restore(wanted, pieces_of(requests)))
+
+    def _saving(self, request: pb.SaveRequest) -> AbstractAsyncContextManager[Saving]:
+        if request.hold:
+            return self._saver.save_last(force=request.force, base=request.base)
+        return self._saver.save(variables=not request.without_variables, base=request.base)
 
     @contextlib.contextmanager
     def _alone(self, doing: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ from sandfleet_api.executor.v1 import tools_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.effects.tools.broker import HostStream, ToolBroker
+from sandfleet_executor.effects.tools.broker import MOST_TOGETHER, HostStream, ToolBroker
 from sandfleet_executor.servicers.convert import tools as convert
 from sandfleet_executor.servicers.errors import typed_failures
 
@@ -24,10 +24,10 @@ class ToolBrokerService(tools_pb2_grpc.ToolBrokerServiceServicer):
         with typed_failures():
             offer = await first(request_iterator)
             host = requests.check_id("host id", offer.host_id)
-            stream, outstanding = self._broker.connect(host, convert.offer(offer))
+            stream, outstanding = self._broker.connect(host, convert.offer(offer), takes_many=offer.takes_many)
             broken = True
             try:
-                await context.write(pb.ServeResponse(ready=pb.ServeReady(outstanding=outstanding)))
+                await context.write(pb.ServeResponse(ready=pb.ServeReady(outstanding=outstanding, takes_many=True)))
                 broken = not await self._carry(stream, request_iterator, context)
             finally:
                 self._broker.disconnect(stream, broken=broken)
@@ -54,7 +54,10 @@ class ToolBrokerService(tools_pb2_grpc.ToolBrokerServiceServicer):
         async for request in messages:
             match request.WhichOneof("message"):
                 case "answer":
-                    await self._broker.answer(stream, request.answer.call_id, convert.answer(request.answer))
+                    if len(request.more_answers) >= MOST_TOGETHER:
+                        raise BadRequest(f"cannot take more than {MOST_TOGETHER} answers in one message")
+                    for each in (request.answer, *request.more_answers):
+                        await self._broker.answer(stream, each.call_id, convert.answer(each))
                 case "review":
                     self._broker.review(stream, request.review.call_id, over=request.review.over)
                 case "end":

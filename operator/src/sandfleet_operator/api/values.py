@@ -115,6 +115,10 @@ class Claim:
     amount: Amount | None = None
     # None: it is a claim of its own.
     gang: Gang | None = None
+    # What becomes of it when the idle timeout is over: end, suspend or snapshot.
+    on_idle: str = "end"
+    # Seconds between two automatic snapshots, with which the session goes on when it is lost; None: with its files.
+    snapshot_period: float | None = None
 
 
 class ExitCode(IntEnum):

@@ -83,7 +83,8 @@ class Executors:
         request = session_pb2.OpenRequest(
             session_id=sandbox.sandbox_id,
             lease=duration(lease),
-            idle_timeout=None if claim.idle_timeout is None else duration(claim.idle_timeout),
+            # One that is to be suspended does not end by itself.
+            idle_timeout=None if claim.idle_timeout is None or claim.on_idle != "end" else duration(claim.idle_timeout),
             envs=claim.envs,
             limits=limits_message(claim.limits),
             mounts=claim.mounts,

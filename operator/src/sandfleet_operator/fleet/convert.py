@@ -27,6 +27,8 @@ DEFAULT_PAGE, MAX_PAGE = 100, 1000
 DEFAULT_WAIT = 60.0
 # Seconds that a caller may ask for; the fleet's own bound is lower.
 MAX_SUSPENSION = 365 * 86400.0
+# Of automatic snapshots, in seconds.
+SNAPSHOT_PERIOD, LEAST_SNAPSHOT_PERIOD = 300.0, 1.0
 MAX_SELECTOR_BYTES = 16 << 10
 STATES = {
     State.STARTING: fleet_pb2.SANDBOX_STATE_STARTING,
@@ -54,6 +56,7 @@ def seconds(message: Message, field: str) -> float | None:
     return value.seconds + value.nanos / 1_000_000_000
 
 
+ON_IDLE = {fleet_pb2.ON_IDLE_SUSPEND: "suspend", fleet_pb2.ON_IDLE_SNAPSHOT: "snapshot"}
 MARKS = {Mark.UNTRUSTED: fleet_pb2.MARK_UNTRUSTED, Mark.SECRET: fleet_pb2.MARK_SECRET}
 
 
@@ -89,7 +92,35 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         priority=request.priority,
         contract=template.contract,
         gang=Gang(request.gang.gang_id, request.gang.size) if request.HasField("gang") else None,
+        on_idle=ON_IDLE.get(request.on_idle, "end"),
+        snapshot_period=_snapshot_period(request),
     )
+
+
+def _snapshot_period(request: fleet_pb2.ClaimRequest) -> float | None:
+    """Raises FleetError."""
+    if request.recovery != fleet_pb2.RECOVERY_SNAPSHOT:
+        return None
+    asked = seconds(request, "snapshot_period")
+    if asked is None:
+        return SNAPSHOT_PERIOD
+    check_duration(asked, "time between two snapshots", most=MAX_SUSPENSION, doing="claim")
+    return max(asked, LEAST_SNAPSHOT_PERIOD)
+
+
+def contract_without_snapshots(request: fleet_pb2.ClaimRequest) -> Contract | None:
+    """As `contract`, of a fleet that saves and suspends no session by itself. Raises FleetError."""
+    if request.on_idle in ON_IDLE or request.recovery == fleet_pb2.RECOVERY_SNAPSHOT:
+        why = "this fleet takes no snapshots by itself, and suspends no idle session"
+        raise ClaimReason.UNIMPLEMENTED.error(f"cannot claim: {why}")
+    return contract(request)
+
+
+def kept_on_volume(request: fleet_pb2.SuspendRequest) -> str:
+    """The sandbox to suspend, of a fleet that keeps sessions on volumes alone. Raises FleetError."""
+    if request.to == fleet_pb2.SUSPEND_TO_SNAPSHOT:
+        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
+    return request.sandbox_id
 
 
 def max_wait(request: fleet_pb2.ResumeRequest, *, doing: str) -> float:

@@ -67,7 +67,7 @@ class FleetDriver:
         self._backend, self._executors, self._clock = backend, executors, clock
         self._renewed, self._admitted = renewed, admitted
         self.noted: Callable[[Action], None] = lambda _: None
-        self._incarnations = Incarnations(scheduler, backend, executors, self.do, clock)
+        self.incarnations = Incarnations(scheduler, backend, executors, self.do, clock)
         self._watches = ClaimWatches(self._left)
         self.queue_views = QueueViews(scheduler, clock)
         self._changes: dict[str, asyncio.Future[None]] = {}
@@ -75,7 +75,7 @@ class FleetDriver:
         # What is left of a round of standings; whether another one is due after it, and the next part of either.
         self._round: Iterator[dict[RequestKey, Queued]] | None = None
         self._standings_due = self._part_due = self._serving = False
-        self._stops = Paced[Action](lambda stop: self._spawn(self._incarnations.carry_out(stop)), STOPS_PART)
+        self._stops = Paced[Action](lambda stop: self._spawn(self.incarnations.carry_out(stop)), STOPS_PART)
 
     # Its life.
 
@@ -114,7 +114,7 @@ class FleetDriver:
     async def _on(self, event: Event) -> None:
         match event:
             case Ready(uid, address):
-                self._spawn(self._incarnations.connect(uid, address))
+                self._spawn(self.incarnations.connect(uid, address))
             case Made(uid):
                 self.do(self.scheduler.made(uid, self._clock()))
             case NotMade(uid, why):
@@ -228,7 +228,7 @@ class FleetDriver:
 
     def write_down(self, sandbox: Sandbox) -> None:
         """An earlier leader has answered its claim, and has not written it down."""
-        self._spawn(self._incarnations.answered(sandbox))
+        self._spawn(self.incarnations.answered(sandbox))
 
     async def learn_lease(self, sandbox_id: str) -> bool:
         """Asks the executor for a lease that an earlier leader may have renewed; whether the lease is known then."""
@@ -284,7 +284,7 @@ class FleetDriver:
             case Answer(key, result):
                 self._watches.settle(key, result)
                 if isinstance(result, Sandbox) and result.claim is not None and result.claim.gang is not None:
-                    self._spawn(self._incarnations.answered(result))
+                    self._spawn(self.incarnations.answered(result))
             case AskLease(sandbox):
                 self._spawn(self._ask_lease(sandbox.sandbox_id))
             case Admit(key):
@@ -297,9 +297,9 @@ class FleetDriver:
             case Suspend(sandbox) | Resume(sandbox):
                 # At once: what others show of its mode is out of date from now on, not from when it is written.
                 self._backend.decided(sandbox)
-                self._spawn(self._incarnations.carry_out(action))
+                self._spawn(self.incarnations.carry_out(action))
             case _:
-                self._spawn(self._incarnations.carry_out(action))
+                self._spawn(self.incarnations.carry_out(action))
 
     # Who waits.
 

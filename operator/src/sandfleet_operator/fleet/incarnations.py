@@ -18,6 +18,8 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 
 # Claims are written down behind their answers, and let others be answered first for so many seconds.
 RECORD_PATIENCE = 1.0
+# States of a session whose next incarnation is opened.
+GOING_ON = frozenset({State.RESUMING, State.RECOVERING})
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,8 +41,23 @@ class Executors(Protocol):
     def caller_token(self, sandbox: Sandbox, lifetime: float) -> Token: ...
 
 
+class Refill(Protocol):
+    """Fills the sandbox of a session that goes on in another one."""
+
+    async def fill(self, sandbox: Sandbox) -> None:
+        """Before its caller can reach it, after each Open. Raises FleetError: it is not fit then."""
+        ...
+
+    async def filled(self, sandbox: Sandbox) -> None:
+        """Its caller has it."""
+        ...
+
+
 class Incarnations:
     """`do` carries out what the scheduler decides."""
+
+    # None: a session goes on with what its workspace has.
+    refill: Refill | None = None
 
     def __init__(
         self,
@@ -93,6 +110,8 @@ class Incarnations:
                 if not sandbox.bound:
                     await self._backend.claim(sandbox)
                 await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+            if self.refill is not None and sandbox.state in GOING_ON:
+                await self.refill.fill(sandbox)
             if sandbox.state is State.RESUMING:
                 # Its variables come back, which may take long.
                 await self._executors.resume(sandbox)
@@ -102,6 +121,8 @@ class Incarnations:
             self._do(self._scheduler.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
         else:
             self._do(self._scheduler.bound(sandbox.sandbox_uid, self._clock()))
+            if self.refill is not None and sandbox.state in GOING_ON:
+                await self.refill.filled(sandbox)
             await self._record(sandbox.sandbox_uid)
 
     async def answered(self, sandbox: Sandbox) -> None:

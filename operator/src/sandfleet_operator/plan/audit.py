@@ -47,7 +47,11 @@ class Decision(Enum):
     )
     RENEWAL = ("renewal", "The lease of a session was not prolonged. Renewals that succeed have no record.", ())
     RELEASE = ("release", "A caller ended a session.", ())
-    SUSPENSION = ("suspension", "A caller had a session suspended.", ("force",))
+    SUSPENSION = (
+        "suspension",
+        "A caller had a session suspended. With a `snapshot_id` nothing but that snapshot is left of it.",
+        ("force", "snapshot_id"),
+    )
     RESUMPTION = ("resumption", "A caller took a suspended session on.", ("sandbox_uid", "lease_expires"))
     PREEMPTION = (
         "preemption",
@@ -70,6 +74,23 @@ class Decision(Enum):
         "The operator made, changed or removed a NetworkPolicy: what sandboxes can reach, and what reaches them.",
         ("policy", "change"),
     )
+    SNAPSHOT = (
+        "snapshot",
+        "A session was saved into a snapshot: for a caller, for a suspension, or by itself.",
+        ("snapshot_id", "name", "purpose", "bytes", "stored_bytes"),
+    )
+    RESTORATION = (
+        "restoration",
+        "A snapshot was put into a sandbox: for a caller, or for a session that goes on.",
+        ("snapshot_id", "purpose", "force"),
+    )
+    DELETION = (
+        "deletion",
+        "A snapshot was deleted: for a caller, or since its session goes on or has ended.",
+        ("snapshot_id", "purpose"),
+    )
+    EXPORT = ("export", "A caller got a snapshot as a file, which is not encrypted.", ("snapshot_id",))
+    IMPORT = ("import", "A caller made a snapshot of a file. It counts as untrusted.", ("snapshot_id", "name", "bytes"))
     END = (
         "end",
         "A session ended. `reason` is one of the reasons of an end.",

@@ -2,16 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from sandfleet_operator.plan.snapshots.collection import Collected
 from sandfleet_operator.plan.snapshots.entries import Entry, RestoreLimits
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest
+from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.keys import Keys
 from sandfleet_operator.snapshots.reader import Part, Reader
 from sandfleet_operator.snapshots.store import SnapshotStore
@@ -32,10 +33,12 @@ class AsyncSnapshots:
         self._turns = asyncio.Semaphore(most)
 
     @asynccontextmanager
-    async def writer(self, tenant: str, about: About, snapshot_id: str | None = None) -> AsyncIterator["AsyncWriter"]:
+    async def writer(
+        self, tenant: str, about: About, snapshot_id: str | None = None, *, base: str = ""
+    ) -> AsyncIterator["AsyncWriter"]:
         """Leaving it without `commit` leaves no snapshot. Raises SnapshotError."""
         async with self._turns:
-            writer = await self._threads.run(self.blocking.writer, tenant, about, snapshot_id)
+            writer = await self._threads.run(self.blocking.writer, tenant, about, snapshot_id, base=base)
             face = AsyncWriter(writer, self._threads)
             try:
                 yield face
@@ -76,6 +79,9 @@ class AsyncSnapshots:
     async def export(self, tenant: str, snapshot_id: str, path: Path) -> Manifest:
         return await self._threads.run(self.blocking.export, tenant, snapshot_id, path)
 
+    async def requested(self, path: Path) -> Mapping[str, Any]:
+        return await self._threads.run(bundle.requested, path)
+
     async def import_file(self, tenant: str, path: Path, about: About) -> Manifest:
         return await self._threads.run(self.blocking.import_file, tenant, path, about)
 
@@ -95,9 +101,15 @@ class AsyncWriter:
     def progress(self) -> Progress:
         return self._writer.progress
 
-    async def add(self, entries: Sequence[Entry], data: bytes | memoryview = b"") -> None:
+    @property
+    def base_facts(self) -> bytes | None:
+        return self._writer.base_facts
+
+    async def add(
+        self, entries: Sequence[Entry], data: bytes | memoryview = b"", known: Collection[int] = frozenset()
+    ) -> None:
         """Returns when more may come: the store is not ahead of its threads. Raises SnapshotError."""
-        await self._threads.run(_locked(self._lock, self._writer.add), entries, data)
+        await self._threads.run(_locked(self._lock, self._writer.add), entries, data, known)
 
     async def restart(self) -> None:
         await self._threads.run(_locked(self._lock, self._writer.restart))

@@ -59,7 +59,9 @@ def _write_all(source: Reader, file: IO[bytes]) -> None:
             out.write(head)
             out.write(content)
 
-        record(b"a", json.dumps(asdict(source.manifest.about), separators=(",", ":")).encode("ascii"))
+        record(
+            b"a", json.dumps(asdict(replace(source.manifest.about, claim="")), separators=(",", ":")).encode("ascii")
+        )
         record(b"f", source.facts)
         for part in source.parts():
             for entry in part.entries:
@@ -95,13 +97,13 @@ def requested(path: Path) -> Mapping[str, Any]:
 
 
 def imported(said: Mapping[str, Any], **ours: Any) -> About:
-    """What is kept of an imported snapshot: name, labels and marks of the file, all else from `ours`."""
+    """What is kept of an imported snapshot: labels and marks of the file, all else from `ours`."""
     labels = said.get("labels")
     labels = {str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {}
     known = {mark.value for mark in Mark}
     received = said.get("received")
     marks = {str(word) for word in received} & known if isinstance(received, list) else set()
-    return untrusted(About(name=str(said.get("name", "")), labels=labels, received=tuple(marks), **ours))
+    return untrusted(About(labels=labels, received=tuple(marks), **ours))
 
 
 def untrusted(about: About) -> About:

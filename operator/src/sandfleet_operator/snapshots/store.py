@@ -58,14 +58,15 @@ class SnapshotStore:
         )
     )
 
-    def writer(self, tenant: str, about: About, snapshot_id: str | None = None) -> Writer:
-        """Begin to save. Who gets it commits or aborts it. Raises SnapshotError."""
+    def writer(self, tenant: str, about: About, snapshot_id: str | None = None, *, base: str = "") -> Writer:
+        """Begin to save. Who gets it commits or aborts it. `base`: see Run. Raises SnapshotError."""
         run = Run(
             id=self.chance.new_name(),
             snapshot_id=checked_name(snapshot_id or self.chance.new_name(), "a snapshot"),
             about=about,
             created_ms=int(self.chance.now() * 1000),
             clock=self.chance.clock,
+            base=base,
         )
         return Writer(TenantObjects(self.objects, tenant), self.keys, run, self.threads)
 

@@ -1,12 +1,13 @@
 """A stream of a snapshot on its way into the store: cut into chunks, its table written as it goes."""
 
 from collections import deque
+from collections.abc import Sequence
 
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import MAX_PARTS, Ref
 from sandfleet_operator.snapshots import tables
 from sandfleet_operator.snapshots.cutter import Cutter
-from sandfleet_operator.snapshots.packs import Packer, Slot
+from sandfleet_operator.snapshots.packs import Packer, Place, Slot
 
 # Chunks that are being sealed, and chunks that wait for their place.
 _SEALING = 8
@@ -30,10 +31,20 @@ class StreamWriter:
         for chunk in self._cutter.feed(data):
             self._add(chunk)
 
-    def end(self) -> tuple[Ref, ...]:
-        """The parts of the table; all chunks have their places."""
+    def adopt(self, ref: Ref, sources: Sequence[str]) -> None:
+        """The next data are a whole chunk that is stored already. `sources`: the runs that its table counts."""
+        self._cut()
+        place = Place(sources[ref.source], ref.pack, ref.offset, ref.length)
+        self._put(Slot(ref.id, ref.size, place))
+
+    def _cut(self) -> None:
+        """What was fed ends a chunk, wherever its content would."""
         for chunk in self._cutter.end():
             self._add(chunk)
+
+    def end(self) -> tuple[Ref, ...]:
+        """The parts of the table; all chunks have their places."""
+        self._cut()
         while self._slots:
             self._settle()
         if self._refs:
@@ -41,7 +52,9 @@ class StreamWriter:
         return tuple(self._parts)
 
     def _add(self, chunk: memoryview) -> None:
-        slot = self._packer.add(chunk)
+        self._put(self._packer.add(chunk))
+
+    def _put(self, slot: Slot) -> None:
         sealing = slot.place is None
         self._sealing += sealing
         self._slots.append((slot, sealing))

@@ -1,6 +1,7 @@
 """Moves a session from its executor into the store, and back. What an executor says is input."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ MESSAGE_BYTES = 4 << 20
 PIECE_BYTES = 1 << 20
 # Seconds without a word of the executor, and without a step of the store.
 SILENCE_SECONDS = 300.0
+UNHOLD_SECONDS = 10.0
 # An executor that takes a restore has to unpack, and to end what runs.
 RESTORE_SECONDS = 24 * 3600.0
 
@@ -68,11 +70,21 @@ class Place:
         return (("authorization", f"Bearer {self.token}"),)
 
 
-async def save(place: Place, writer: AsyncWriter, tell: Tell) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Of a session that ends with its save: nothing begins in it any more. `force`: what runs is ended."""
+
+    force: bool = False
+
+
+async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None = None) -> Manifest:
     """Raises SnapshotError, AioRpcError and TimeoutError."""
+    request = pb.SaveRequest(hold=hold is not None, force=hold is not None and hold.force)
+    if writer.base_facts is not None:
+        request.base = facts_of(writer.base_facts).save_id
     async with place.channel() as channel:
-        call = SnapshotServiceStub(channel).Save(pb.SaveRequest(), metadata=place.metadata)
-        total = entries = size = 0
+        call = SnapshotServiceStub(channel).Save(request, metadata=place.metadata)
+        total = entries = 0
         async for response in _heard(call):
             match response.WhichOneof("part"):
                 case "begun":
@@ -80,21 +92,34 @@ async def save(place: Place, writer: AsyncWriter, tell: Tell) -> Manifest:
                     tell(Progress(0, 0, total))
                 case "piece":
                     piece = response.piece
-                    await writer.add([entry_of(one) for one in piece.entries], piece.data)
-                    entries, size = entries + len(piece.entries), size + len(piece.data)
-                    tell(Progress(entries, size, total))
+                    known = frozenset(at for at, one in enumerate(piece.entries) if one.known)
+                    await writer.add([entry_of(one) for one in piece.entries], piece.data, known)
+                    entries += len(piece.entries)
+                    tell(Progress(entries, writer.progress.bytes, total))
                 case "end":
                     return await writer.commit(response.end.facts.SerializeToString())
     raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: its executor did not say the end")
 
 
-async def restore(place: Place, reader: AsyncReader, *, force: bool, tell: Tell) -> pb.RestoreResponse:
-    """Raises SnapshotError and AioRpcError."""
-    facts = facts_of(reader.facts)
+async def unhold(place: Place) -> None:
+    """Lets a session go on whose last save could not be kept. One that does not answer goes on by itself."""
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        async with place.channel() as channel:
+            stub = SnapshotServiceStub(channel)
+            await stub.Unhold(pb.UnholdRequest(), metadata=place.metadata, timeout=UNHOLD_SECONDS)
+
+
+async def restore(
+    place: Place, reader: AsyncReader, *, force: bool, tell: Tell, undone_since: float | None = None
+) -> pb.RestoreResponse:
+    """`undone_since`: as the message has it, in seconds of the epoch. Raises SnapshotError and AioRpcError."""
+    header = pb.RestoreRequest.Header(facts=facts_of(reader.facts), replace=True, force=force)
+    if undone_since is not None:
+        header.undone_since.FromNanoseconds(round(undone_since * 1e9))
     failures: list[BaseException] = []
     async with place.channel() as channel:
         stub = SnapshotServiceStub(channel)
-        requests = _requests(reader, facts, force=force, tell=tell, failures=failures)
+        requests = _requests(reader, header, tell=tell, failures=failures)
         try:
             return await stub.Restore(requests, metadata=place.metadata, timeout=RESTORE_SECONDS)
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
@@ -116,11 +141,11 @@ async def _heard(call: AsyncIterable[pb.SaveResponse]) -> AsyncIterator[pb.SaveR
 
 
 async def _requests(
-    reader: AsyncReader, facts: pb.SnapshotFacts, *, force: bool, tell: Tell, failures: list[BaseException]
+    reader: AsyncReader, header: pb.RestoreRequest.Header, *, tell: Tell, failures: list[BaseException]
 ) -> AsyncIterator[pb.RestoreRequest]:
     """`failures` gets why it ended early: gRPC tells only that it did."""
     try:
-        yield pb.RestoreRequest(header=pb.RestoreRequest.Header(facts=facts, replace=True, force=force))
+        yield pb.RestoreRequest(header=header)
         total, entries, size = reader.manifest.totals.bytes, 0, 0
         async for part in reader:
             data = memoryview(part.data)

@@ -19,16 +19,21 @@ import grpc
 
 from sandfleet_operator.executors.client import error_detail
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
+from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest, Retention, narrowed
+from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
+from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
-from sandfleet_operator.snapshots.transfer import Place, Progress, restore, save
+from sandfleet_operator.snapshots.transfer import Hold, Place, Progress, restore, save, unhold
 
 TENANT = "local"
 MAX_LINE_BYTES = 4 << 20
 MOST_LISTED = 10_000
 # Progress is told so often at most, in seconds.
 PROGRESS_SECONDS = 0.2
+# Reasons of snapshots with which a session goes on under its id.
+KEEPING = frozenset({"suspend", "automatic"})
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -77,21 +82,58 @@ class Worker:
 
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         about = _about(request["about"])
-        async with self._store.writer(TENANT, about) as writer:
-            return _shown(await save(_place(request), writer, self._teller(int(request["id"]))))
+        async with self._store.writer(TENANT, about, base=await self._newest_of(about.sandbox)) as writer:
+            hold = Hold(force=request["force"]) if request["hold"] else None
+            try:
+                manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
+            except BaseException:  # A job that is ended, too.
+                if hold:
+                    await asyncio.shield(unhold(_place(request)))
+                raise
+        # A session that ends with it is not ended before it was read back.
+        if about.keep.days is not None:
+            # Those of sessions that have ended without their fleet.
+            await self._store.retain(TENANT)
+        return _shown(manifest) | ({"facts": _text(await self._facts(manifest))} if hold else {})
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request["snapshot"])
         narrowed(manifest.about, request["contract"], request["limits"])
         async with self._store.reader(TENANT, manifest.id, digest=manifest.digest) as reader:
             tell = self._teller(int(request["id"]))
-            answer = await restore(_place(request), reader, force=request["force"], tell=tell)
+            since = request["undone_since"]
+            answer = await restore(_place(request), reader, force=request["force"], tell=tell, undone_since=since)
         return _shown(manifest) | {"answer": _text(answer.SerializeToString())}
+
+    async def _unhold(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        await unhold(_place(request))
+        return {}
 
     async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request["snapshot"])
-        async with self._store.reader(TENANT, manifest.id) as reader:
-            return _shown(manifest) | {"facts": _text(reader.facts)}
+        return _shown(manifest) | {"facts": _text(await self._facts(manifest))}
+
+    async def _newest_of(self, sandbox: str) -> str:
+        """The snapshot that may have most of what the sandbox has now; its executor decides what of it holds."""
+        found = [one for one in await self._store.list(TENANT) if sandbox and one.about.sandbox == sandbox]
+        return max(found, key=lambda one: one.created_ms).id if found else ""
+
+    async def _facts(self, manifest: Manifest) -> bytes:
+        """All entries are checked on the way."""
+        async with self._store.reader(TENANT, manifest.id, digest=manifest.digest) as reader:
+            return reader.facts
+
+    async def _keeps(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The newest snapshot that keeps a session, or nothing."""
+        found = [
+            one
+            for one in await self._store.list(TENANT)
+            if one.about.sandbox == request["sandbox"] and one.about.reason in KEEPING
+        ]
+        if not found:
+            return {}
+        newest = max(found, key=lambda one: one.created_ms)
+        return _shown(newest) | {"claim": newest.about.claim}
 
     async def _list(self, request: Mapping[str, Any]) -> dict[str, Any]:
         found = [one for one in await self._store.list(TENANT) if request["sandbox"] in ("", one.about.sandbox)]
@@ -116,7 +158,11 @@ class Worker:
         return _shown(manifest)
 
     async def _import(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return _shown(await self._store.import_file(TENANT, Path(request["path"]), _about(request["about"])))
+        path = Path(request["path"])
+        said = await self._store.requested(path)
+        contract, limits = granted(said, request["offers"])
+        about = bundle.imported(said, contract=contract, limits=limits, **request["words"])
+        return _shown(await self._store.import_file(TENANT, path, about))
 
     async def _find(self, wanted: str) -> Manifest:
         """By id, else the newest of that name. Raises SnapshotError."""
@@ -133,7 +179,7 @@ def _place(request: Mapping[str, Any]) -> Place:
 
 def _about(said: Mapping[str, Any]) -> About:
     lists = {name: tuple(said[name]) for name in ("received", "parents")}
-    return About(**{**said, **lists, "keep": Retention()})
+    return About(**{**said, **lists, "keep": Retention(**said["keep"])})
 
 
 def _shown(manifest: Manifest) -> dict[str, Any]:
@@ -162,18 +208,6 @@ def _detail(error: grpc.aio.AioRpcError) -> dict[str, str]:
     """An executor's own words."""
     detail = error_detail(error)
     return {"reason": detail.reason, "message": (detail.message or error.details() or error.code().name)[:500]}
-
-
-def store_url(environment: Mapping[str, str]) -> str:
-    """Where snapshots are kept: SANDFLEET_SNAPSHOTS, else a folder of this user."""
-    data = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '/root')}/.local/share"
-    return environment.get("SANDFLEET_SNAPSHOTS") or f"file://{data}/sandfleet/snapshots"
-
-
-def keys_path(environment: Mapping[str, str]) -> Path:
-    """The file of the keys with which they are encrypted: SANDFLEET_SNAPSHOT_KEYS, else one of this user."""
-    config = environment.get("XDG_CONFIG_HOME") or f"{environment.get('HOME', '/root')}/.config"
-    return Path(environment.get("SANDFLEET_SNAPSHOT_KEYS") or f"{config}/sandfleet/snapshot-keys.json")
 
 
 async def serve() -> None:

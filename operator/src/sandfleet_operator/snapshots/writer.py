@@ -6,7 +6,7 @@ seen by collections alone, which leave the packs of a marked writer alone (plan/
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -15,12 +15,14 @@ from sandfleet_operator.plan.snapshots import entries as lines
 from sandfleet_operator.plan.snapshots import manifest as manifests
 from sandfleet_operator.plan.snapshots.collection import MAX_SAVE_SECONDS
 from sandfleet_operator.plan.snapshots.entries import Entry, Validator
-from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError, hostile
+from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import MAX_FACTS, About, Content, Manifest, ranges
 from sandfleet_operator.snapshots import tables
+from sandfleet_operator.snapshots.base import Base, Segments
 from sandfleet_operator.snapshots.keys import Keys
 from sandfleet_operator.snapshots.layout import FENCE, TenantObjects, digest, opened
 from sandfleet_operator.snapshots.packs import Packer, Place
+from sandfleet_operator.snapshots.reader import Reader
 from sandfleet_operator.snapshots.streams import META, StreamWriter
 
 # Snapshots of the tenant whose chunks are not stored again, beside the parents: the newest.
@@ -46,6 +48,8 @@ class Run:
     about: About
     created_ms: int
     clock: Callable[[], float]
+    # An earlier snapshot whose data entries may have; empty: none.
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +71,39 @@ class Writer:
         self._deadline = run.clock() + MAX_SAVE_SECONDS
         self._packer = Packer(objects, run.id, self._keys, sealers=threads.sealers, uploaders=threads.transfers)
         self._over = self._tried = False
-        self._start_streams()
+        self._threads = threads
+        self._base_manifest: Manifest | None = None
+        # What the executor has said at the base; None: there is none to build on.
+        self.base_facts: bytes | None = None
         self._mark()
         try:
             self._learn()
+            self._start_streams()
         except BaseException:
             self.abort()
             raise
 
     @property
     def progress(self) -> Progress:
-        return Progress(self._validator.totals.entries, self._got, self._packer.new_bytes, self._packer.stored_bytes)
+        return Progress(
+            self._validator.totals.entries, self._segments.got, self._packer.new_bytes, self._packer.stored_bytes
+        )
 
-    def add(self, entries: Sequence[Entry], data: bytes | memoryview = b"") -> None:
-        """Data may come later than its entry, never before. Raises SnapshotError."""
+    def add(
+        self, entries: Sequence[Entry], data: bytes | memoryview = b"", known: Collection[int] = frozenset()
+    ) -> None:
+        """Data may come later than its entry, never before. Raises SnapshotError.
+
+        `known`: places in `entries` of files whose data are those of the base: none come.
+        """
         self._check_open()
         text = []
-        for entry in entries:
+        for at, entry in enumerate(entries):
             self._validator.add(entry)
             text.append(lines.encode(entry))
-        self._got += len(data)
-        if self._got > self._validator.totals.bytes:
-            raise hostile("more data came than its entries have")
+            self._segments.expect(entry, known=at in known)
         self._entries.feed(b"".join(text))
-        self._data.feed(data)
+        self._segments.feed(data)
 
     def restart(self) -> None:
         """Everything comes again from the beginning; what is stored already is not stored again."""
@@ -109,8 +122,7 @@ class Writer:
 
         """
         self._check_open()
-        if self._got != self._validator.totals.bytes:
-            raise hostile("its data is cut off")
+        self._segments.end()
         if len(facts) > MAX_FACTS:
             raise SnapshotError(Reason.TOO_LARGE, f"cannot save: the facts have over {MAX_FACTS} bytes")
         content = Content(
@@ -148,7 +160,13 @@ class Writer:
         self._validator = Validator()
         self._entries = StreamWriter(self._packer, self._keys.cuts, META)
         self._data = StreamWriter(self._packer, self._keys.cuts, "data")
-        self._got = 0
+        base = None
+        if self._base_manifest is not None:
+            base = Base(self._reader(self._base_manifest))
+        self._segments = Segments(self._data, base)
+
+    def _reader(self, manifest: Manifest) -> Reader:
+        return Reader(self._objects, self._all_keys, manifest, self._threads.transfers, checks=False)
 
     def _check_open(self) -> None:
         if self._over:
@@ -166,9 +184,18 @@ class Writer:
         taken = {name for name, _ in objects.names("manifests")}
         if sid in taken or sid in trash:
             raise SnapshotError(Reason.EXISTS, f"cannot save the snapshot {sid}: there is one of this id")
+        if self._run.base in taken and self._run.base not in trash:
+            self._build_on(self._run.base)
         for manifest in self._earlier(trash, taken):
             if manifest.key == self._keys.name and not self._know(manifest):
                 return
+
+    def _build_on(self, snapshot_id: str) -> None:
+        """One that cannot be read is no reason not to save."""
+        with contextlib.suppress(SnapshotError):
+            manifest = self._objects.manifest(snapshot_id, self._all_keys)
+            if manifest.key == self._keys.name:
+                self._base_manifest, self.base_facts = manifest, self._reader(manifest).facts
 
     def _earlier(self, trash: frozenset[str], taken: set[str]) -> Iterator[Manifest]:
         parents = [name for name in self._run.about.parents if name in taken and name not in trash]

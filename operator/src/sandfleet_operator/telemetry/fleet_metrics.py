@@ -11,6 +11,7 @@ from sandfleet_operator.telemetry.control_plane import ClaimMetrics, SandboxMetr
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
 from sandfleet_operator.telemetry.metrics import Family
 from sandfleet_operator.telemetry.session_metrics import ReviewMetrics, SessionMetrics
+from sandfleet_operator.telemetry.snapshot_metrics import SnapshotMetrics
 
 
 class Views(Protocol):
@@ -40,6 +41,7 @@ class FleetMetrics:
         self._fleet = fleet
         self.claims, self._sandboxes = ClaimMetrics(), SandboxMetrics()
         self.sessions, self.reviews = SessionMetrics(fleet.now), ReviewMetrics(waiting)
+        self.snapshots = SnapshotMetrics()
 
     def begin(self) -> None:
         """From now on it sees the actions of the fleet, before those who saw them until now."""
@@ -58,5 +60,5 @@ class FleetMetrics:
         queues = [(one.name, one.summary) for one in self._fleet.queue_views.all()]
         errors = {pool.name: scheduler.standing.eta_errors(pool.name) for pool, _ in pools}
         counted = [*self.claims.families(), *self._sandboxes.families()]
-        counted += [*self.sessions.families(), *self.reviews.families()]
+        counted += [*self.sessions.families(), *self.reviews.families(), *self.snapshots.families()]
         return [*counted, *pool_gauges(pools), *queue_gauges(queues), *estimate_gauges(errors)]

@@ -6,6 +6,7 @@ Without an SDK in the process they do nothing and pass the caller's context on.
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -17,6 +18,17 @@ from sandfleet_operator.api.values import Sandbox
 _PROPAGATOR = TraceContextTextMapPropagator()
 _TRACER = trace.get_tracer("sandfleet.fleet")
 _OPERATOR = trace.get_tracer("sandfleet.operator")
+
+
+class Snapshot(Protocol):
+    """A snapshot as the API tells it."""
+
+    @property
+    def snapshot_id(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
 
 
 class ClaimSpan:
@@ -88,6 +100,37 @@ class ClaimSpan:
 
     def end(self) -> None:
         self._span.end(_ns(self._clock() if self._bound is None else self._bound))
+
+
+class SnapshotSpan:
+    """Of a snapshot that is saved, or restored."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def told(self, snapshot: Snapshot) -> None:
+        """What is known of it by now; none has no id."""
+        if snapshot.snapshot_id:
+            sizes = {
+                "sandfleet.snapshot.bytes": snapshot.bytes,
+                "sandfleet.snapshot.stored_bytes": snapshot.stored_bytes,
+            }
+            self._span.set_attributes({"sandfleet.snapshot.id": snapshot.snapshot_id, **sizes})
+
+
+@contextmanager
+def snapshot(name: str, traceparent: str, sandbox_id: str) -> Iterator[SnapshotSpan]:
+    """`save` or `restore`, below the call of the client."""
+    parent = _PROPAGATOR.extract({"traceparent": traceparent})
+    span = _TRACER.start_span(name, parent, SpanKind.SERVER, {"sandfleet.sandbox.id": sandbox_id[:128]})
+    try:
+        yield SnapshotSpan(span)
+    except BaseException as error:  # A call that is refused, or left, has failed.
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR, type(error).__qualname__))
+        raise
+    finally:
+        span.end()
 
 
 @contextmanager

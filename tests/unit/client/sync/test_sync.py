@@ -57,6 +57,7 @@ INNER = {
     "open_claim",
     "review_call",
     "open_resumed",
+    "wake",
     "keeping_heads",
     "list_within",
     "get_within",

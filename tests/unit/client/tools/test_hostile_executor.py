@@ -5,6 +5,7 @@ Each control shows the attack at work when one defence is off.
 
 import asyncio
 import threading
+from collections import deque
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from unittest import mock
@@ -16,6 +17,7 @@ from sandfleet import Decision, ToolLimits, tool
 from sandfleet.errors import ProtocolError
 from sandfleet.tools import convert, ledger, server
 from sandfleet.tools.calls_file import Kept, NoFile
+from sandfleet.tools.outbox import MOST_TOGETHER
 from sandfleet.tools.sources import OpenTools
 from sandfleet.values.tools import Tool
 from sandfleet_api.executor.v1 import tools_pb2 as pb
@@ -23,6 +25,7 @@ from sandfleet_api.executor.v1 import tools_pb2_grpc
 
 pytestmark = pytest.mark.asyncio
 READY = pb.ServeResponse(ready=pb.ServeReady())
+READY_FOR_MANY = pb.ServeResponse(ready=pb.ServeReady(takes_many=True))
 HUGE = 1 << 20
 
 
@@ -30,6 +33,11 @@ def call(call_id, name="echo", json=b'{"text": "x"}', **said):
     return pb.ServeResponse(
         call=pb.ToolCall(call_id=call_id, tool=name, arguments=pb.ToolValue(json=json, blobs=()), **said)
     )
+
+
+def together(*calls):
+    first, *more = (each.call for each in calls)
+    return pb.ServeResponse(call=first, more_calls=more)
 
 
 def cancel(call_id):
@@ -45,6 +53,8 @@ class Liar(tools_pb2_grpc.ToolBrokerServiceServicer):
         self.reads = asyncio.Event()
         self.reads.set()
         self.answers = {}
+        # How many answers came in each message.
+        self.together = []
 
     async def Serve(self, requests, context):  # noqa: N802 - the API's name
         await anext(aiter(requests))
@@ -64,7 +74,9 @@ class Liar(tools_pb2_grpc.ToolBrokerServiceServicer):
         async for each in requests:
             if each.WhichOneof("message") == "end":
                 return
-            self.answers.setdefault(each.answer.call_id, []).append(each.answer)
+            self.together.append(1 + len(each.more_answers))
+            for answer in (each.answer, *each.more_answers):
+                self.answers.setdefault(answer.call_id, []).append(answer)
             await self.reads.wait()
 
     def say(self, *messages):
@@ -115,17 +127,17 @@ def echo(text: str) -> str:
 
 
 def peaks(one):
-    """Let the server's set of replies remember how many there were at once."""
+    """Let the server's outbox remember how many messages waited at once."""
 
-    class Remembering(set):
+    class Remembering(deque):
         most = 0
 
-        def add(self, each):
-            super().add(each)
+        def append(self, each):
+            super().append(each)
             self.most = max(self.most, len(self))
 
-    one._replying = Remembering()
-    return one._replying
+    one._outbox.waiting = Remembering()
+    return one._outbox.waiting
 
 
 BAD = {
@@ -155,6 +167,26 @@ async def test_control_without_a_limit_for_names_the_host_would_keep_megabytes_o
             liar.say(call("x" * HUGE, execution_id="y" * HUGE))
             assert await liar.heard("x" * HUGE) == ['"x"']
             assert [*served._ledger._known, *served._ledger._by_caller] == ["x" * HUGE, "y" * HUGE]
+
+
+@pytest.mark.parametrize("first", [READY, READY_FOR_MANY])
+async def test_calls_that_come_together_are_each_answered(first):
+    liar, names = Liar(), [f"c{number}" for number in range(MOST_TOGETHER)]
+    liar.first = first
+    async with serving(liar, echo):
+        liar.say(together(*map(call, names)))
+        assert await liar.heard(*names) == ['"x"'] * MOST_TOGETHER
+    assert sum(liar.together) == MOST_TOGETHER
+    # Answers go together to an executor that takes them so, and to no other.
+    assert (max(liar.together) > 1) == first.ready.takes_many
+
+
+async def test_more_calls_in_a_message_than_an_executor_sends_end_the_serving():
+    liar = Liar()
+    async with serving(liar, echo) as served:
+        liar.say(together(*(call(f"c{number}") for number in range(MOST_TOGETHER + 1))))
+        await until(lambda: not served.serving)
+        assert (served.problem.reason, served.calls) == ("BadCall", {})
 
 
 async def test_a_stream_that_does_not_begin_as_it_has_to_serves_nothing():

@@ -6,17 +6,21 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
+from sandfleet_api.fleet.v1 import snapshot_pb2 as snapshots
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import State
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.audit import calls
 from sandfleet_operator.fleet.audit.calls import AuditInterceptor
-from sandfleet_operator.fleet.audit.rules import RULES, of_action
+from sandfleet_operator.fleet.audit.rules import RULES, SNAPSHOT_RULES, of_action
 from sandfleet_operator.plan.audit import Decision, Verdict
 from sandfleet_operator.plan.scheduler.actions import Gone, Stop, Suspend
 from support.fleet.builders import a_sandbox
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
+SNAPSHOTS = snapshots.DESCRIPTOR.services_by_name["SnapshotService"]
+METHODS = {**SERVICE.methods_by_name, **SNAPSHOTS.methods_by_name}
+SAVED = snapshots.Snapshot(snapshot_id="s1", name="kept", reason="fork", bytes=9, stored_bytes=3)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 LATER = Timestamp(seconds=1_700_000_060)
 BOUND = pb.Bound(
@@ -34,24 +38,51 @@ REQUESTS = {
     "AnswerReview": pb.AnswerReviewRequest(
         sandbox_id="team/one", review_id="v1", digest=b"\x01", approve=pb.Approval()
     ),
+    "CreateSnapshot": snapshots.CreateSnapshotRequest(sandbox_id="team/one", name="kept", reason="fork"),
+    "RestoreSnapshot": snapshots.RestoreSnapshotRequest(sandbox_id="team/one", snapshot="kept", force=True),
+    "DeleteSnapshot": snapshots.DeleteSnapshotRequest(snapshot="s1"),
+    "ExportSnapshot": snapshots.ExportSnapshotRequest(snapshot="s1"),
+    "ImportSnapshot": iter([snapshots.ImportSnapshotRequest(data=b"SECRET")]),
 }
+# Of no sandbox.
+ALONE = {"DeleteSnapshot", "ExportSnapshot", "ImportSnapshot"}
 ANSWERS = {
     "Claim": pb.ClaimResponse(bound=BOUND),
     "Resume": pb.ResumeResponse(bound=BOUND),
     "Get": pb.GetResponse(sandbox=BOUND.sandbox, access=pb.Access(token="SECRET", token_expires=LATER)),
     "Route": pb.RouteResponse(address="10.0.0.1:50051", sandbox_uid="u1"),
+    "Suspend": pb.SuspendResponse(sandbox=BOUND.sandbox, snapshot_id="s1"),
+    "CreateSnapshot": snapshots.CreateSnapshotResponse(snapshot=SAVED),
+    "RestoreSnapshot": snapshots.RestoreSnapshotResponse(
+        restored=snapshots.RestoreSnapshotResponse.Restored(snapshot=SAVED)
+    ),
+    "ExportSnapshot": snapshots.ExportSnapshotResponse(data=b"SECRET"),
+    "ImportSnapshot": snapshots.ImportSnapshotResponse(snapshot=SAVED),
 }
 DETAILS = {
     "Claim": {"request_id": "r1", "pool": "p", "template": "t", "sandbox_uid": "u1", "lease_expires": LATER.seconds},
     "Release": {},
-    "Suspend": {"force": True},
+    "Suspend": {"force": True, "snapshot_id": "s1"},
     "Resume": {"sandbox_uid": "u1", "lease_expires": LATER.seconds},
     "Get": {"by": "Get", "sandbox_uid": "u1", "expires": LATER.seconds},
     "Route": {"by": "Route", "sandbox_uid": "u1"},
     "NoteReceived": {"marks": "untrusted"},
     "AnswerReview": {"review_id": "v1", "digest": "01", "answer": "approve"},
+    "CreateSnapshot": {"snapshot_id": "s1", "name": "kept", "purpose": "fork", "bytes": 9, "stored_bytes": 3},
+    "RestoreSnapshot": {"snapshot_id": "s1", "purpose": "manual", "force": True},
+    "DeleteSnapshot": {"snapshot_id": "s1", "purpose": "manual"},
+    "ExportSnapshot": {"snapshot_id": "s1"},
+    "ImportSnapshot": {"snapshot_id": "s1", "name": "kept", "bytes": 9},
 }
-NAMED = [name for name, rule in RULES.items() if rule is not None]
+NAMED = [name for name, rule in {**RULES, **SNAPSHOT_RULES}.items() if rule is not None]
+
+
+WAITING = {
+    "Claim": [pb.ClaimResponse(queued=pb.Queued())],
+    "Resume": [pb.ResumeResponse(queued=pb.Queued())],
+    "CreateSnapshot": [snapshots.CreateSnapshotResponse(progress=snapshots.SnapshotProgress())],
+    "RestoreSnapshot": [snapshots.RestoreSnapshotResponse(progress=snapshots.SnapshotProgress())],
+}
 
 
 def a_session(name, **changes):
@@ -73,22 +104,23 @@ class Served:
         return asyncio.run(self._call(name, request, serve))
 
     async def _call(self, name, request, serve):
-        streams = SERVICE.methods_by_name[name].server_streaming
+        method = METHODS[name]
+        streams = method.server_streaming
         make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
-        handler = make(serve)
+        handler = grpc.stream_unary_rpc_method_handler(serve) if method.client_streaming else make(serve)
 
         async def continuation(_details):
             return handler
 
         class Details:
-            method = f"/{calls.SERVICE}/{name}"
+            method = f"/{METHODS[name].containing_service.full_name}/{name}"
             invocation_metadata = (("traceparent", f"00-{TRACE}-b7ad6b7169203331-01"),)
 
         wrapped = await AuditInterceptor(self.records.append).intercept_service(continuation, Details)
         try:
             if streams:
                 return [message async for message in wrapped.unary_stream(request, self)]
-            return await wrapped.unary_unary(request, self)
+            return await (wrapped.unary_unary or wrapped.stream_unary)(request, self)
         finally:
             for callback in self.callbacks:
                 callback(None)
@@ -104,7 +136,7 @@ def answering(name, *messages):
         for message in (*messages, ANSWERS[name]):
             yield message
 
-    return stream if SERVICE.methods_by_name[name].server_streaming else unary
+    return stream if METHODS[name].server_streaming else unary
 
 
 def ending(name, error, problem=None):
@@ -114,14 +146,16 @@ def ending(name, error, problem=None):
         raise error
 
     async def stream(_request, _context):
-        yield pb.ClaimResponse(queued=pb.Queued())
+        for waiting in WAITING.get(name, ()):
+            yield waiting
         await unary(_request, _context)
 
-    return stream if SERVICE.methods_by_name[name].server_streaming else unary
+    return stream if METHODS[name].server_streaming else unary
 
 
 def test_the_table_has_each_rpc_of_the_fleet():
     assert set(RULES) == {method.name for method in SERVICE.methods}
+    assert set(SNAPSHOT_RULES) == {method.name for method in SNAPSHOTS.methods}
     assert set(NAMED) == set(REQUESTS)
 
 
@@ -131,7 +165,8 @@ def test_an_allowed_call_has_one_record_with_who_and_what(name):
     served.call(name, REQUESTS[name], answering(name))
     (record,) = served.records
     assert (record.verdict, record.actor.username, record.actor.uid) == (Verdict.ALLOWED, "agent", "u-9")
-    assert (record.namespace, record.sandbox, record.trace_id) == ("team", "one", TRACE)
+    sandbox = ("", "") if name in ALONE else ("team", "one")
+    assert (record.namespace, record.sandbox, record.trace_id) == (*sandbox, TRACE)
     assert record.details == DETAILS[name]
     assert "SECRET" not in repr(record)
 
@@ -143,7 +178,8 @@ def test_a_refused_call_has_one_record_with_the_reason_and_without_the_message(n
     with pytest.raises(RuntimeError):
         served.call(name, REQUESTS[name], ending(name, RuntimeError(), problem))
     (record,) = served.records
-    assert (record.verdict, record.reason, record.namespace) == (Verdict.REFUSED, "Forbidden", "team")
+    assert (record.verdict, record.reason) == (Verdict.REFUSED, "Forbidden")
+    assert record.namespace == ("" if name in ALONE else "team")
     assert "SECRET" not in repr(record)
 
 

@@ -1,6 +1,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from sandfleet_operator.plan.snapshots.entries import Entry, Kind, RestoreLimits
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import About, Retention
-from sandfleet_operator.snapshots import bundle, collector
+from sandfleet_operator.snapshots import base, bundle, collector
 from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.cutter import LEAST, MOST, Cutter
 from sandfleet_operator.snapshots.keys import SecretKeys, key_file
@@ -273,7 +274,7 @@ def test_an_exported_file_is_imported_elsewhere_and_believed_nothing(tmp_path: P
     assert refused.value.reason is Reason.EXISTS
     asked = bundle.requested(path)
     assert (asked["contract"], asked["session"]) == ("reviewed", "s")
-    imported = there.import_file("else", path, bundle.imported(asked, template="python", contract="reviewed"))
+    imported = there.import_file("else", path, bundle.imported(asked, name="n", template="python", contract="reviewed"))
     assert load(there, "else", imported.id) == tree
     assert there.reader("else", imported.id).facts == b"facts"
     about = imported.about
@@ -351,3 +352,87 @@ def test_whichever_operation_fails_the_snapshot_is_whole_or_nothing_of_it_is_lef
         if len(seen) < count:
             break
     assert count > 8
+
+
+SIZES = st.sampled_from([0, 10, 70_000, 300_000, 1_200_000])
+
+
+@given(
+    st.lists(st.tuples(SIZES, st.sampled_from(["same", "changed", "gone", "new"])), max_size=14), st.integers(0, 1000)
+)
+@settings(max_examples=25, deadline=None)
+def test_data_that_have_not_changed_are_taken_over_and_are_the_same_when_they_are_read(
+    files: list[tuple[int, str]], seed: int
+) -> None:
+    chance = Random(seed)
+    store = store_in_memory()
+    before, after, known = {}, {}, set()
+    for number, (size, fate) in enumerate(files):
+        name, data = b"%03d" % number, chance.randbytes(size)
+        if fate != "new":
+            before[name] = data
+        if fate != "gone":
+            after[name] = chance.randbytes(size) if fate == "changed" else data
+        if fate == "same" and size:
+            known.add(name)
+    first = save(store, "team", flat(before), facts=b"first")
+    with patch.object(base, "LEAST_RUN", chance.choice([1, 400_000, 1 << 40])):
+        writer = store.writer("team", About(), base=first.id)
+        assert writer.base_facts == b"first"
+        for entry, data in flat(after):
+            same = entry.path in known
+            writer.add([entry], b"" if same else data, known={0} if same else set())
+        second = writer.commit()
+    assert load(store, "team", second.id) == flat(after)
+    # It stands alone.
+    store.delete("team", first.id)
+    store.collect("team")
+    assert load(store, "team", second.id) == flat(after)
+
+
+def test_a_change_in_much_data_stores_little_and_reads_little() -> None:
+    objects = MemoryObjects()
+    store = store_in_memory(objects)
+    first = save(store, "team", flat(BIG))
+    read: list[str] = []
+    objects.before = lambda operation, key: read.append(key) if operation == "get" and "/packs/" in key else None
+    writer = store.writer("team", About(), base=first.id)
+    for entry, data in flat(BIG | {b"020": b"new"}):
+        same = entry.path not in {b"", b"020"}
+        writer.add([entry], b"" if same else data, known={0} if same else set())
+    writer.commit()
+    # Tables, entries and facts, and the chunks in which the change begins and ends.
+    assert len(read) < 16
+    assert writer.progress.new_bytes < first.new_bytes / 5
+
+
+def known(*entries: tuple[Entry, bytes]) -> SnapshotError:
+    """Why a save is refused that says of all these files that they are as they were."""
+    store = store_in_memory()
+    first = save(store, "team", flat({b"a": b"one", b"c": b"three"}))
+    writer = store.writer("team", About(), base=first.id)
+    with pytest.raises(SnapshotError) as refused:
+        writer.add([entry for entry, _ in entries], known=frozenset(range(1, len(entries))))
+    writer.abort()
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{b"a": b"longer"}, {b"b": b"two"}, {b"a": b"one", b"z": b"three"}],
+    ids=["of another size", "of another name", "behind the last"],
+)
+def test_an_executor_cannot_name_data_that_the_base_does_not_have(files: dict[bytes, bytes]) -> None:
+    assert known(*flat(files)).reason is Reason.HOSTILE
+
+
+def test_without_a_base_nothing_is_as_it_was() -> None:
+    store = store_in_memory()
+    first = save(store, "team", flat({b"a": b"one"}))
+    store.delete("team", first.id)
+    for base_id in ("", first.id, "none"):
+        writer = store.writer("team", About(), base=base_id)
+        assert writer.base_facts is None
+        with pytest.raises(SnapshotError):
+            writer.add([entry for entry, _ in flat({b"a": b"one"})], known={1})
+        writer.abort()

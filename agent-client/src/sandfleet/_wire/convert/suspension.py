@@ -5,11 +5,20 @@ from __future__ import annotations
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert.variables import items, texts
+from sandfleet.errors import InvalidArgument
 from sandfleet.values.suspension import KeptContext, Resumption, Suspension
 
 CONTEXTS_LIMIT = 64
 NAMES_LIMIT = 1_024
 TEXT_LIMIT = 1_024
+
+
+def suspend_request(sandbox_id: str, *, force: bool, timeout: float | None, to: str) -> api.fleet.SuspendRequest:
+    """Build the request of `Sandbox.suspend`. Raises InvalidArgument."""
+    places = {"volume": api.fleet.SUSPEND_TO_VOLUME, "snapshot": api.fleet.SUSPEND_TO_SNAPSHOT}
+    if to not in places:
+        raise InvalidArgument(f"cannot suspend to {to!r}: only to a volume or a snapshot", reason="InvalidArgument")
+    return api.fleet.SuspendRequest(sandbox_id=sandbox_id, force=force, timeout=convert.seconds(timeout), to=places[to])
 
 
 def suspension(message: api.fleet.SuspendResponse) -> Suspension:
@@ -24,6 +33,7 @@ def suspension(message: api.fleet.SuspendResponse) -> Suspension:
         ended_connections=kept.ended_connections,
         tmp_bytes=kept.tmp_bytes,
         known=message.HasField("suspension"),
+        snapshot_id=message.snapshot_id,
     )
 
 

@@ -11,7 +11,7 @@ import struct
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire.link import Link
@@ -100,6 +100,10 @@ class _Detour:
         sandbox, access = await self._fleet.access(sandbox_id, wait=wait)
         return sandbox, await self.around(access)
 
+    async def wake(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
+        sandbox, access = await self._fleet.wake(sandbox_id, wait=wait)
+        return sandbox, await self.around(access)
+
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         sandbox, access = await self._fleet.renew(sandbox_id, lease)
         return sandbox, await self.around(access)
@@ -110,8 +114,10 @@ class _Detour:
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
         return await self._fleet.release(sandbox_id, unless_suspended=unless_suspended)
 
-    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension:
-        return await self._fleet.suspend(sandbox_id, force=force, timeout=timeout)
+    async def suspend(
+        self, sandbox_id: str, *, force: bool, timeout: float | None, to: Literal["volume", "snapshot"]
+    ) -> Suspension:
+        return await self._fleet.suspend(sandbox_id, force=force, timeout=timeout, to=to)
 
     async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]:
         return await self._fleet.note_received(sandbox_id, marks)

@@ -1,7 +1,10 @@
 """What happens in an execution, as values. The servicers turn them into the messages of the API."""
 
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 STDOUT = 1
 STDERR = 2
@@ -134,8 +137,7 @@ class Files:
     omitted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Times in nanoseconds since the epoch; ids are W3C Trace Context's bytes."""
 
     name: str
@@ -144,7 +146,7 @@ class Span:
     parent_span_id: bytes
     start: int
     end: int
-    attributes: dict[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = MappingProxyType({})
     error: str = ""
 
 

@@ -84,6 +84,7 @@ METHODS = {
     "JournalService/Head": Entry.READS,
     "JournalService/Read": Entry.READS,
     "SnapshotService/Save": Entry.READS,
+    "SnapshotService/Unhold": Entry.READS,
     # Its record says what came, not which bytes.
     "SnapshotService/Restore": Entry.SESSION,
 }

@@ -90,9 +90,10 @@ METHODS = {
     "ReviewService/Answer": Gate.FREE,
     "JournalService/Head": Gate.FREE,
     "JournalService/Read": Gate.FREE,
-    # Both belong to the fleet, which has no token for them but for a transfer. A restore changes what a reviewer has
+    # All belong to the fleet, which has no token for them but for a transfer. A restore changes what a reviewer has
     # looked at; whether its snapshot may come into a reviewed sandbox, the fleet decides by the snapshot's contract.
     "SnapshotService/Save": Gate.FREE,
+    "SnapshotService/Unhold": Gate.FREE,
     "SnapshotService/Restore": Gate.COUNTED,
 }
 

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 # RPCs of the fleet. They keep the sandbox, and are no work of its caller.
-KEEPING = ("SessionService/Open", "SessionService/Suspend", "SessionService/Resume", "SnapshotService/Restore")
+KEEPING = (
+    "SessionService/Open",
+    "SessionService/Suspend",
+    "SessionService/Resume",
+    "SnapshotService/Restore",
+    "SnapshotService/Unhold",
+)
 # RPCs that only look at the sandbox, or wait for its code. They are no use of it: a watcher does not keep an idle
 # sandbox alive.
 LOOKING = (

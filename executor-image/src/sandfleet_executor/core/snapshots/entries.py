@@ -76,6 +76,8 @@ class Entry:
     size: int = 0
     extents: Extents = ()
     linked: bool = False
+    # Its data are those of an earlier save, and do not come.
+    known: bool = False
 
     @property
     def names(self) -> Names:

@@ -1,7 +1,9 @@
 """What of a saved session is no file, and what is said about it."""
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.core.snapshots.entries import Totals, Unsaved
 from sandfleet_executor.core.suspension.record import ContextReport, KeptContext, Record
@@ -36,6 +38,11 @@ class Found:
     walk_seconds: float
     tmp_bytes: int
     unsaved: Unsaved
+    # Of a save that is the session's last: executions and connections that were ended for it.
+    ended: tuple[str, ...] = ()
+    ended_connections: int = 0
+    # Of a save that a later one can build on; empty: none can.
+    save_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,17 @@ class Wanted:
     record: Record
     replace: bool
     force: bool
+    # What the session did after this time is undone, in seconds of the epoch; None: it was not lost.
+    undone_since: float | None = None
+
+
+WENT_BACK = "WentBack"
+
+
+def went_back(since: float) -> Notice:
+    moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    why = "the sandbox was lost and goes on from a snapshot"
+    return Notice(WENT_BACK, f"{why}: what was done after {moment} is undone, in files, variables and services")
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,11 @@ class Calls:
         """What is to be sent next on the stream; None: nothing now."""
         if stream != self._stream:
             return None
-        if self._notices:
-            return self._notices.popleft()
-        if not self._unsent:
+        return self._notices.popleft() if self._notices else self.take_call(stream)
+
+    def take_call(self, stream: int) -> Sent | None:
+        """The call that is to be sent next on the stream; None: none now, or notices come before it."""
+        if stream != self._stream or self._notices or not self._unsent:
             return None
         first = next(iter(self._unsent))
         del self._unsent[first]

@@ -1,12 +1,13 @@
 """The executor's own spans. It has no egress: they go back in the stream and the client exports them.
 
-One span for each execution, and below it one for each phase. The phases follow each other without gaps.
+One span for each execution, and below it one for each phase that took long enough to be seen. An execution in which
+nothing but the run did has no phases: its own span is that of its run.
 """
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandfleet_executor.core.executions.events import Span
 from sandfleet_executor.core.executions.outcomes import Verdict
@@ -16,14 +17,14 @@ from sandfleet_executor.core.executions.tracing import TraceParent
 # back to that copy. First output: from the start of the run to the first byte of output.
 QUEUE, REVIEW, PREPARE, COPY, RUN, ROLL_BACK = "queue", "review", "prepare", "copy", "run", "roll_back"
 FIRST_OUTPUT = "first_output"
-# Shorter phases, in nanoseconds, are left out: nothing was waited for. The run is always there.
-SHORT = 100_000
+# Shorter phases, in nanoseconds, are left out: nothing was waited for. Each span costs client and collector more than
+# the executor, so a trivial cell has one.
+SHORT = 1_000_000
 # A cell that is begun again has some phases twice; there are not more than these.
 MAX_PHASES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Phase:
+class _Phase(NamedTuple):
     name: str
     start: int
     end: int
@@ -74,16 +75,17 @@ class Trace:
             attributes={**attributes, "sandfleet.outcome": verdict.outcome},
             error="" if verdict.outcome == "ok" else verdict.reason,
         )
-        runs = [phase for phase in self._phases if phase.name == RUN and phase.start <= first_output <= phase.end]
-        first = [_Phase(FIRST_OUTPUT, phase.start, first_output) for phase in runs]
-        return (own, *(self._below(own, phase) for phase in (*self._phases, *first)))
+        return (own, *(self._below(own, phase) for phase in self._shown(first_output)))
 
-    def _below(self, own: Span, phase: _Phase) -> Span:
-        return Span(
-            name=phase.name,
-            trace_id=own.trace_id,
-            span_id=os.urandom(8),
-            parent_span_id=own.span_id,
-            start=phase.start,
-            end=phase.end,
-        )
+    def _shown(self, first_output: int) -> list[_Phase]:
+        first = [
+            _Phase(FIRST_OUTPUT, phase.start, first_output)
+            for phase in self._phases
+            if phase.name == RUN and phase.start + SHORT <= first_output <= phase.end
+        ]
+        found = [*self._phases, *first]
+        return [] if [phase.name for phase in found] == [RUN] else found
+
+    @staticmethod
+    def _below(own: Span, phase: _Phase) -> Span:
+        return Span(phase.name, own.trace_id, os.urandom(8), own.span_id, phase.start, phase.end)

@@ -19,6 +19,7 @@ from sandfleet_executor.core.errors import (
     RestoringError,
     SuspendingError,
 )
+from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.journal import transcript
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
@@ -118,6 +119,10 @@ class Session:
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
         self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))
+
+    def tell(self, notice: Notice) -> None:
+        """From now on each context is told this, once."""
+        self._notices.add(notice)
 
     def _config_now(self) -> ExecutorConfig:
         return replace(self.config, limits=self.limits, preload=self.preload.status.wanted)

@@ -9,7 +9,14 @@ from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.requests import check_id
 from sandfleet_executor.core.snapshots.assembly import Assembly, Begin, Bytes, InvalidStream, Step
 from sandfleet_executor.core.snapshots.entries import Entry, InvalidEntry, Kind, Totals, Tree
-from sandfleet_executor.core.snapshots.session import NoSessionError, NotEmptyError, Restored, Wanted, kept
+from sandfleet_executor.core.snapshots.session import (
+    NoSessionError,
+    NotEmptyError,
+    Restored,
+    Wanted,
+    kept,
+    went_back,
+)
 from sandfleet_executor.core.suspension.record import InUseError, Record
 from sandfleet_executor.effects.contexts.state_store import RESTORING, SUSPENDED, Draft, StateStore
 from sandfleet_executor.effects.files.files import new_partial_name
@@ -93,6 +100,8 @@ class Restorer:
                 contexts = kept(wanted.record.contexts, frozenset(states.names))
                 record = replace(wanted.record, contexts=contexts, session_id=self._session.session_id, tries=0)
                 ended = await self._put_in_place(record, await self._threads.run(filler.finish))
+                if wanted.undone_since is not None:
+                    self._session.tell(went_back(wanted.undone_since))
                 return Restored(assembly.totals, filler.unrestored, ended)
         finally:
             await asyncio.to_thread(states.close)

@@ -5,7 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandfleet_executor.core.packages.manifest import BadManifest
@@ -16,10 +16,11 @@ from sandfleet_executor.effects.contexts.state_store import SNAPSHOT, no_space
 from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.snapshots.ledger import Earlier, Ledger, tells_changes
 from sandfleet_executor.effects.snapshots.scan import Scan
 from sandfleet_executor.effects.snapshots.spool import PIECE_BYTES, Piece, Pieces, Spool, unnamed_file
 from sandfleet_executor.effects.suspension.saving import keep_context
-from sandfleet_executor.effects.suspension.suspender import Suspender
+from sandfleet_executor.effects.suspension.suspender import Suspender, check_saved
 
 # Of all contexts together, in seconds; a context in which a cell runs that long is left out.
 SAVE_SECONDS = 60.0
@@ -35,6 +36,8 @@ class Walk:
 
     scan: Scan
     spool: Spool
+    # For the next save; None: the file system does not tell what has changed.
+    ledger: Ledger | None = None
     still: bool = False
     began: float = 0.0
     frozen: float = 0.0
@@ -76,17 +79,35 @@ class Saver:
         self._workspace_fd = workspace_fd
         self._threads = threads
         self._folder = folder
+        # Of the last save: what the next one need not read. None: there was none, or the file system does not tell.
+        self._ledger: Ledger | None = None
+        self._tells_changes: bool | None = None
 
     @contextlib.asynccontextmanager
-    async def save(self, *, variables: bool) -> AsyncIterator[Saving]:
-        """Nothing of it stays behind. Raises TooManyEntries, NoSpaceError, OSError and NamespaceError."""
+    async def save_last(self, *, force: bool, base: str = "") -> AsyncIterator[Saving]:
+        """Of a session that is to end: it is held meanwhile, and after it. Raises InUseError and NotSavedError, too."""
+        async with self._suspender.held(force=force) as (executions, connections), self.save(base=base) as saving:
+            if not force:
+                check_saved(saving.found.reports)
+            yield replace(saving, found=replace(saving.found, ended=executions, ended_connections=connections))
+
+    def unhold(self) -> None:
+        """What the last save has read could not be kept: the session goes on."""
+        self._suspender.unhold()
+
+    @contextlib.asynccontextmanager
+    async def save(self, *, variables: bool = True, base: str = "") -> AsyncIterator[Saving]:
+        """Nothing of it stays behind in the sandbox. `base`: an earlier save whose data the caller has.
+
+        Raises TooManyEntries, NoSpaceError, OSError and NamespaceError.
+        """
         running = tuple(one.id for one in self._session.executions.live()[:MAX_RUNNING])
         contexts = await self._save_contexts() if variables else Contexts()
         try:
             packages = await self._packages()
             python, tmp_bytes = await self._looks()
             record = self._suspender.record(contexts.kept)
-            async with self._walked() as (walk, pieces):
+            async with self._next_ledger() as ledger, self._walked(ledger, base) as (walk, pieces):
                 head = self._session.journal.head
                 found = Found(
                     record=record,
@@ -102,6 +123,7 @@ class Saver:
                     walk_seconds=walk.scan.seconds,
                     tmp_bytes=tmp_bytes,
                     unsaved=walk.scan.unsaved,
+                    save_id=walk.ledger.save_id if walk.ledger else "",
                 )
                 saved = [entry for entry, _ in contexts.files]
                 totals = Totals(
@@ -152,17 +174,19 @@ class Saver:
             return namespace.hello.python, 0
 
     @contextlib.asynccontextmanager
-    async def _walked(self) -> AsyncIterator[tuple[Walk, Pieces]]:
+    async def _walked(self, ledger: Ledger | None, base: str) -> AsyncIterator[tuple[Walk, Pieces]]:
+        before = Earlier(self._ledger if self._ledger is not None and self._ledger.save_id == base else None)
         with no_space("of the walk"):
             spool = Spool(await asyncio.to_thread(unnamed_file, self._folder))
-        walk = Walk(Scan(spool.put, lambda: walk.may_read()), spool)  # noqa: PLW0108 - made in this line
+        scan = Scan(spool.put, lambda: walk.may_read(), before.has)  # noqa: PLW0108 - made in the next line
+        walk = Walk(scan, spool, ledger)
         directory = os.dup(self._workspace_fd)
 
         def work() -> Pieces:
-            walk.began = time.monotonic()
+            walk.began, walked_ns = time.monotonic(), time.time_ns()
             try:
                 walk.scan.run(os.dup(directory))
-                return Pieces(spool, os.dup(directory), walk.scan.unsaved)
+                return Pieces(spool, os.dup(directory), walk.scan.unsaved, ledger, walked_ns)
             except BaseException:  # Whatever ended the walk, the spool has no other owner.
                 spool.close()
                 raise
@@ -176,6 +200,23 @@ class Saver:
             finally:
                 walk.scan.stopped = True
             yield walk, pieces
+
+    @contextlib.asynccontextmanager
+    async def _next_ledger(self) -> AsyncIterator[Ledger | None]:
+        """It takes the place of the last one when all was read: then the next save builds on this one."""
+        if self._tells_changes is None:
+            self._tells_changes = await self._threads.run(tells_changes, self._workspace_fd)
+        with no_space("of the walk"):
+            ledger = Ledger(await asyncio.to_thread(unnamed_file, self._folder)) if self._tells_changes else None
+        try:
+            yield ledger
+        except BaseException:  # A caller that leaves, too.
+            if ledger is not None:
+                ledger.close()
+            raise
+        if self._ledger is not None:
+            self._ledger.close()
+        self._ledger = ledger
 
     @contextlib.asynccontextmanager
     async def _frozen(self, walk: Walk) -> AsyncIterator[None]:

@@ -7,6 +7,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from sandfleet_executor.core.snapshots.entries import (
     MAX_ATTRIBUTE_BYTES,
@@ -52,12 +53,19 @@ class StoppedError(Exception):
 class Scan:
     """One walk. Small files are read on the way while `may_read` says so."""
 
-    def __init__(self, tell: Tell, may_read: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        tell: Tell,
+        may_read: Callable[[], bool],
+        is_known: Callable[[bytes, Stamp], bool] = lambda _path, _stamp: False,
+    ) -> None:
         self.unsaved = Unsaved()
         self.stopped = False
         self.seconds = 0.0
         self._tell = tell
         self._may_read = may_read
+        # Of a path and a stamp: whether an earlier save has these data.
+        self._is_known = is_known
         self._entries = self._bytes = self._read = 0
         # Files with several names: (device, inode) → the first of the names.
         self._linked: dict[tuple[int, int], bytes] = {}
@@ -154,7 +162,11 @@ class Scan:
             extents=extents_of(fd, status),
             linked=status.st_nlink > 1,
         )
-        self._put(entry, stamp_of(status), self._data(fd, entry))
+        stamp = stamp_of(status)
+        if entry.data_bytes and self._is_known(path, stamp):
+            self._put(replace(entry, known=True), stamp)
+        else:
+            self._put(entry, stamp, self._data(fd, entry))
         if entry.linked:
             self._linked[status.st_dev, status.st_ino] = path
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sandfleet_executor.core.snapshots.entries import Entry, Kind, Stamp, Tree, Unsaved
+from sandfleet_executor.effects import linux
 from sandfleet_executor.effects.files.walk import Trail
+from sandfleet_executor.effects.snapshots.ledger import Ledger, is_old
 from sandfleet_executor.effects.snapshots.scan import READ, reason_of, stamp_of
 
 # Of one piece.
@@ -68,6 +70,7 @@ def _plain(entry: Entry) -> tuple[Any, ...]:
         entry.size,
         entry.extents,
         entry.linked,
+        entry.known,
     )
 
 
@@ -87,8 +90,14 @@ Piece = tuple[list[Entry], bytes]
 class Pieces:
     """What the spool and the workspace have, piece by piece. For any thread, one at a time."""
 
-    def __init__(self, spool: Spool, directory_fd: int, unsaved: Unsaved) -> None:
-        """Takes both over."""
+    def __init__(
+        self, spool: Spool, directory_fd: int, unsaved: Unsaved, ledger: Ledger | None = None, walked_ns: int = 0
+    ) -> None:
+        """Takes spool and descriptor over. `ledger` gets what a later save leaves out.
+
+        `walked_ns`: when the walk began, in nanoseconds of the epoch.
+        """
+        self._ledger, self._walked_ns = ledger, walked_ns
         self._spool = spool
         self._trail = Trail(directory_fd)
         self._unsaved = unsaved
@@ -108,7 +117,7 @@ class Pieces:
         data = bytearray()
         for entry, stamp, known in self._spool:
             entries.append(entry)
-            for block in (known,) if known is not None else self._read(entry, stamp):
+            for block in self._blocks(entry, stamp, known):
                 data += block
                 if len(data) >= PIECE_BYTES:
                     yield entries, bytes(data)
@@ -118,6 +127,38 @@ class Pieces:
                 entries, data = [], bytearray()
         if entries or data:
             yield entries, bytes(data)
+
+    def _blocks(self, entry: Entry, stamp: Stamp | None, data: bytes | None) -> Iterator[bytes]:
+        """`data`: what was read on the walk."""
+        if entry.known or data is not None:
+            if stamp is not None and (entry.known or self._is_still(entry, stamp, data)):
+                self._note(entry, stamp)
+            return iter(() if entry.known or data is None else (data,))
+        return self._read(entry, stamp)
+
+    def _note(self, entry: Entry, stamp: Stamp) -> None:
+        if self._ledger is not None and entry.data_bytes and is_old(stamp, self._walked_ns):
+            self._ledger.put(entry.path, stamp)
+
+    def _is_still(self, entry: Entry, stamp: Stamp, data: bytes | None) -> bool:
+        """Whether the file has these data when its pages are clean. Until then a mapping changes it without a sign."""
+        if self._ledger is None or not entry.data_bytes or not is_old(stamp, self._walked_ns):
+            return False
+        try:
+            fd = self._open(entry)
+        except OSError:
+            return False
+        try:
+            linux.write_back(fd)
+            return (
+                stamp_of(os.fstat(fd)) == stamp
+                and b"".join(_blocks(fd, entry)) == data
+                and stamp_of(os.fstat(fd)) == stamp
+            )
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
 
     def _read(self, entry: Entry, stamp: Stamp | None) -> Iterator[bytes]:
         """The data of a file, as many bytes as its entry says: what is missing by now is zeros, and is told."""
@@ -130,6 +171,7 @@ class Pieces:
             self._unsaved.add(entry.path, reason_of(error))
         else:
             try:
+                clean = self._ledger is not None and _is_written_back(fd)
                 same = stamp_of(os.fstat(fd)) == stamp
                 for block in _blocks(fd, entry):
                     left -= len(block)
@@ -139,6 +181,8 @@ class Pieces:
                 os.close(fd)
             if not same:
                 self._unsaved.add(entry.path, "Changed")
+            elif clean and stamp is not None:
+                self._note(entry, stamp)
         while left:
             block = _ZEROS[: min(left, PIECE_BYTES)]
             left -= len(block)
@@ -152,6 +196,14 @@ class Pieces:
             os.close(fd)
             raise FileNotFoundError
         return fd
+
+
+def _is_written_back(fd: int) -> bool:
+    try:
+        linux.write_back(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _blocks(fd: int, entry: Entry) -> Iterator[bytes]:

@@ -5,12 +5,12 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandfleet_executor.core.contexts.states import Persistence
-from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError
+from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError, SuspendingError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.services.plan import Service, TakenError, TooManyError
 from sandfleet_executor.core.services.spec import ServiceSpec
@@ -81,9 +81,40 @@ class Suspender:
         if self._keeping is None:
             if not force:
                 self._check_unused(services=unused)
-            self._session.held, self._session.preempted = True, unused
+            self._hold()
+            self._session.preempted = unused
             self._keeping = asyncio.create_task(self._keep(force=force))
         return await asyncio.shield(self._keeping)
+
+    @contextlib.asynccontextmanager
+    async def held(self, *, force: bool) -> AsyncIterator[tuple[tuple[str, ...], int]]:
+        """Holds the session for its last save, and for its end; what was ended for it: executions and connections.
+
+        If the save fails, the session goes on. Raises InUseError and SuspendingError.
+        """
+        if self._keeping is not None:
+            raise SuspendingError("cannot save: the sandbox is being suspended")
+        if not force:
+            self._check_unused(services=False)
+        self._hold()
+        try:
+            ended, connections = await self._end_executions(), self._connections()
+            await self.resumed()
+            yield ended, connections
+        except BaseException:  # A cancellation too: the session goes on.
+            self._go_on()
+            raise
+        self._thaw = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._go_on)
+
+    def unhold(self) -> None:
+        """Its last save could not be kept."""
+        if self._keeping is None and self._session.held:
+            self._go_on()
+
+    def _hold(self) -> None:
+        self._session.held = True
+        if self._thaw is not None:
+            self._thaw.cancel()
 
     def idle(self) -> float | None:
         """Seconds since a caller has worked with the sandbox; None while something in it does."""
@@ -118,7 +149,7 @@ class Suspender:
         give_up = asyncio.get_running_loop().time() + SAVE_SECONDS
         found = [await self._keep_context(one, give_up) for one in session.contexts.all()]
         if not force:
-            _check_saved([report for _, report in found])
+            check_saved([report for _, report in found])
         services = session.services.all()
         await asyncio.to_thread(self._write, self.record([kept for kept, _ in found]))
         self._thaw = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._go_on)
@@ -162,6 +193,8 @@ class Suspender:
         """The session was not ended, or could not be kept: it goes on as if it had not been asked."""
         self._session.held = self._session.preempted = False
         self._keeping = None
+        if self._thaw is not None:
+            self._thaw.cancel()
         asyncio.get_running_loop().run_in_executor(None, self._forget)
 
     # The beginning of the next one's
@@ -297,7 +330,7 @@ def _is_declared(one: Service) -> bool:
     return not one.from_template and not one.removed
 
 
-def _check_saved(reports: list[ContextReport]) -> None:
+def check_saved(reports: Sequence[ContextReport]) -> None:
     """Raises NotSavedError."""
     for one in reports:
         if one.reason and one.reason not in HARMLESS:

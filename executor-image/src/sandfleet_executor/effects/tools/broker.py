@@ -22,6 +22,8 @@ UNREAD_SECONDS = 30.0
 MOST_HELD_FOR_RECORD = 64 << 10
 # Acknowledgements wait for others so long, in seconds, or until there are so many.
 ACKNOWLEDGE_SECONDS, MOST_ACKNOWLEDGED = 0.02, 32
+# Calls that wait already are sent together: so many, or until their arguments have so many bytes.
+MOST_TOGETHER, MOST_BYTES_TOGETHER = 64, 256 << 10
 
 
 class NotBrokeredError(RuntimeError):
@@ -39,7 +41,14 @@ class Acknowledgements:
     call_ids: Sequence[str]
 
 
-ToHost = Sent | Cancelled | Acknowledgements
+@dataclass(frozen=True, slots=True)
+class SentTogether:
+    """To be sent: calls, one at least."""
+
+    calls: Sequence[Sent]
+
+
+ToHost = SentTogether | Cancelled | Acknowledgements
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +64,12 @@ class _Ended:
 class HostStream:
     """One host's stream: what is to be sent on it."""
 
-    def __init__(self, number: int, calls: Calls) -> None:
+    def __init__(self, number: int, calls: Calls, most_together: int = 1) -> None:
         self.number = number
         self.news = asyncio.Event()
         self._calls = calls
+        # Calls in one message.
+        self._most = most_together
         # No caller waits for an acknowledgement: they are sent together.
         self._acknowledged: list[str] = []
         self._is_due = self._is_over = False
@@ -77,7 +88,7 @@ class HostStream:
             if isinstance(message, Acknowledged):
                 self._acknowledge(message.call_id)
             elif message is not None and not self._is_over:
-                return message
+                return self._together(message) if isinstance(message, Sent) else message
             is_last = message is None and self._is_over
             if self._acknowledged and (self._is_due or is_last or len(self._acknowledged) >= MOST_ACKNOWLEDGED):
                 together, self._acknowledged, self._is_due = self._acknowledged, [], False
@@ -87,6 +98,16 @@ class HostStream:
             if message is None:
                 self.news.clear()
                 await self.news.wait()
+
+    def _together(self, first: Sent) -> SentTogether:
+        found, size = [first], first.call.arguments.size
+        while len(found) < self._most and size < MOST_BYTES_TOGETHER:
+            another = self._calls.take_call(self.number)
+            if another is None:
+                break
+            found.append(another)
+            size += another.call.arguments.size
+        return SentTogether(found)
 
     def _acknowledge(self, call_id: str) -> None:
         if not self._acknowledged:
@@ -117,6 +138,9 @@ class ToolBroker:
         self._waits = Waits()
         # Key → who calls with it. A key is as good as the sandbox's own memory: its code may share it.
         self._callers: dict[str, Caller] = {}
+        self._keys: dict[Caller, str] = {}
+        # Those that have called: the end of any other has nothing to end, and costs next to nothing.
+        self._have_called: set[Caller] = set()
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._streams = 0
         self._host: HostStream | None = None
@@ -142,17 +166,19 @@ class ToolBroker:
         """The variables by which the caller's code finds the broker."""
         if not self.brokered:
             return {}
-        key = next((key for key, one in self._callers.items() if one == caller), "")
-        if not key:
-            key = secrets.token_hex(KEY_BYTES)
+        key = self._keys.get(caller)
+        if key is None:
+            key = self._keys[caller] = secrets.token_hex(KEY_BYTES)
             self._callers[key] = caller
         return {VARIABLE: f"{self._socket_name}:{key}"}
 
     def end(self, caller: Caller) -> None:
         """The caller has ended: its key is good for nothing any more, and its calls are cancelled."""
-        for key in [key for key, one in self._callers.items() if one == caller]:
+        key = self._keys.pop(caller, None)
+        if key is not None:
             del self._callers[key]
-        if self.brokered:
+        if caller in self._have_called:
+            self._have_called.discard(caller)
             self.record()
             self._answered(self._calls.end(caller))
             self._waits.forget(caller)
@@ -172,6 +198,7 @@ class ToolBroker:
         if caller is None:
             message = f"cannot call {tool[:80]}: no execution that is running calls it"
             return Failure(Kind.UNAVAILABLE, "ExecutionEnded", message)
+        self._have_called.add(caller)
         call, began = Call(secrets.token_hex(16), tool, arguments, caller), self._clock()
         offered = self._calls.tools.get(tool)
         key_of_secret = self._journal_key if offered is None or offered.secret else None
@@ -208,12 +235,17 @@ class ToolBroker:
 
     # The host's side
 
-    def connect(self, host: str, tools: Mapping[str, Tool]) -> tuple[HostStream, tuple[str, ...]]:
-        """A host's stream begins; also the calls that it is to answer. Raises NotBrokeredError."""
+    def connect(
+        self, host: str, tools: Mapping[str, Tool], *, takes_many: bool = False
+    ) -> tuple[HostStream, tuple[str, ...]]:
+        """A host's stream begins; also the calls that it is to answer. Raises NotBrokeredError.
+
+        `takes_many`: calls in one message.
+        """
         if not self.brokered:
             raise NotBrokeredError("cannot serve tools: the sandbox has not the contract brokered")
         self._streams += 1
-        before, self._host = self._host, HostStream(self._streams, self._calls)
+        before, self._host = self._host, HostStream(self._streams, self._calls, MOST_TOGETHER if takes_many else 1)
         self._answered(self._calls.connect(self._streams, host, tools))
         if before:
             before.news.set()

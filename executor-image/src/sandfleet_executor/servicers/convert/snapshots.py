@@ -19,6 +19,10 @@ from sandfleet_executor.servicers.convert import contexts
 
 # Of one restore.
 MAX_CONTEXTS, MAX_SERVICES, MAX_TEXT = 64, 256, 4096
+# The last second of the year 9999.
+MAX_TIME = 253402300799.0
+# Executions that a save names.
+MAX_NAMED = 100
 TREES = {Tree.VARIABLES: pb.SNAPSHOT_TREE_VARIABLES, Tree.WORKSPACE: pb.SNAPSHOT_TREE_WORKSPACE}
 KINDS = {
     Kind.FILE: pb.SNAPSHOT_ENTRY_KIND_FILE,
@@ -45,6 +49,7 @@ def entry_message(entry: Entry) -> pb.SnapshotEntry:
         sparse=sparse,
         extents=[pb.Extent(offset=at, length=length) for at, length in entry.extents] if sparse else (),
         linked=entry.linked,
+        known=entry.known,
     )
 
 
@@ -109,6 +114,9 @@ def facts_message(found: Found) -> pb.SnapshotFacts:
         walk_seconds=found.walk_seconds,
         tmp_bytes=found.tmp_bytes,
         executor_version=__version__,
+        ended_executions=found.ended[:MAX_NAMED],
+        ended_connections=found.ended_connections,
+        save_id=found.save_id,
     )
 
 
@@ -133,7 +141,10 @@ def wanted(header: pb.RestoreRequest.Header) -> Wanted:
     )
     if len({one.id for one in record.contexts}) != len(record.contexts):
         raise BadRequest("cannot restore: two contexts have one id")
-    return Wanted(record, replace=header.replace, force=header.force)
+    since = None
+    if header.HasField("undone_since"):
+        since = min(max(0.0, header.undone_since.seconds + header.undone_since.nanos / 1e9), MAX_TIME)
+    return Wanted(record, replace=header.replace, force=header.force, undone_since=since)
 
 
 def _kept(message: pb.SavedContext) -> KeptContext:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sandfleet_api.executor.v1 import tools_pb2 as pb
 
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.core.tools.calls import Cancelled, Sent
+from sandfleet_executor.core.tools.calls import Cancelled
 from sandfleet_executor.core.tools.values import (
     Answer,
     Call,
@@ -17,7 +17,7 @@ from sandfleet_executor.core.tools.values import (
     checked_answer,
     checked_offer,
 )
-from sandfleet_executor.effects.tools.broker import Acknowledgements, ToHost
+from sandfleet_executor.effects.tools.broker import Acknowledgements, SentTogether, ToHost
 
 KINDS = {
     pb.TOOL_FAILURE_KIND_ERROR: Kind.ERROR,
@@ -58,8 +58,9 @@ def answer(message: pb.ToolAnswer) -> Answer:
 
 def response(message: ToHost) -> pb.ServeResponse:
     match message:
-        case Sent(call, again):
-            return pb.ServeResponse(call=_call(call, again=again))
+        case SentTogether(calls):
+            first, *more = [_call(each.call, again=each.again) for each in calls]
+            return pb.ServeResponse(call=first, more_calls=more)
         case Cancelled(call_id):
             return pb.ServeResponse(cancel=pb.ToolCancel(call_id=call_id))
         case Acknowledgements(call_ids):

@@ -9,11 +9,12 @@ import grpc
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.cluster.reviews import Caller
-from sandfleet_operator.fleet.audit.rules import RULES, Details, Rule, named, of_action
+from sandfleet_operator.fleet.audit.rules import RULES, SNAPSHOT_RULES, Details, Rule, named, of_action
 from sandfleet_operator.plan.audit import Actor, Record, Verdict
 from sandfleet_operator.plan.scheduler.actions import Action
 
 SERVICE = "sandfleet_api.fleet.v1.FleetService"
+RULES_OF = {SERVICE: RULES, "sandfleet_api.fleet.v1.SnapshotService": SNAPSHOT_RULES}
 TRACEPARENT = "traceparent"
 # A traceparent is version, trace, span and flags; the trace has so many digits.
 TRACE_PARTS, TRACE_DIGITS = 4, 32
@@ -105,7 +106,7 @@ class AuditInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # 
     async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
         service, _, name = details.method.strip("/").partition("/")
-        rule = RULES.get(name) if service == SERVICE else None
+        rule = RULES_OF.get(service, {}).get(name)
         if handler is None or rule is None:
             return handler
         trace_id = _trace_id(details.invocation_metadata)
@@ -118,6 +119,8 @@ class AuditInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # 
         kept = {name: getattr(handler, name) for name in ("request_deserializer", "response_serializer")}
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(_stream(handler.unary_stream, recorded), **kept)
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(_unary(handler.stream_unary, recorded), **kept)
         return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, recorded), **kept)
 
 

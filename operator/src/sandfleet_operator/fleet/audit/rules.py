@@ -80,7 +80,11 @@ RULES: Mapping[str, Rule | None] = {
     ),
     "Release": Rule(decision=Decision.RELEASE),
     "Renew": Rule(decision=Decision.RENEWAL, quiet=True),
-    "Suspend": Rule(decision=Decision.SUSPENSION, asked=lambda request: {"force": request.force}),
+    "Suspend": Rule(
+        decision=Decision.SUSPENSION,
+        asked=lambda request: {"force": request.force},
+        given=lambda answer: {"snapshot_id": answer.snapshot_id} if answer.snapshot_id else {},
+    ),
     "Resume": Rule(decision=Decision.RESUMPTION, given=_bound_details, answers=_has_bound),
     "Get": Rule(
         decision=Decision.ACCESS,
@@ -110,6 +114,53 @@ RULES: Mapping[str, Rule | None] = {
     "WatchReviews": None,
     # The reviewer decides, by AnswerReview.
     "ReviewCall": None,
+}
+
+
+def _saved(answer: Any) -> Details:
+    one = answer.snapshot
+    sizes = {"bytes": one.bytes, "stored_bytes": one.stored_bytes}
+    return {"snapshot_id": one.snapshot_id, "name": one.name, "purpose": one.reason, **sizes}
+
+
+def _names_none(*_: Any) -> str:
+    return ""
+
+
+# Each RPC of SnapshotService, in the same way. The bytes of an Import are a stream: nothing is known of it but its end.
+SNAPSHOT_RULES: Mapping[str, Rule | None] = {
+    "CreateSnapshot": Rule(
+        decision=Decision.SNAPSHOT,
+        asked=lambda request: {"name": request.name, "purpose": request.reason or "manual"},
+        given=_saved,
+        answers=lambda message: bool(message.HasField("snapshot")),
+    ),
+    "RestoreSnapshot": Rule(
+        decision=Decision.RESTORATION,
+        asked=lambda request: {"snapshot_id": request.snapshot, "purpose": "manual", "force": request.force},
+        given=lambda answer: {"snapshot_id": answer.restored.snapshot.snapshot_id},
+        answers=lambda message: bool(message.HasField("restored")),
+    ),
+    "DeleteSnapshot": Rule(
+        decision=Decision.DELETION,
+        about=_names_none,
+        asked=lambda request: {"snapshot_id": request.snapshot, "purpose": "manual"},
+    ),
+    # Its first bytes are its answer: who has them has the files.
+    "ExportSnapshot": Rule(
+        decision=Decision.EXPORT, about=_names_none, asked=lambda request: {"snapshot_id": request.snapshot}
+    ),
+    "ImportSnapshot": Rule(
+        decision=Decision.IMPORT,
+        about=_names_none,
+        given=lambda answer: {
+            "snapshot_id": answer.snapshot.snapshot_id,
+            "name": answer.snapshot.name,
+            "bytes": answer.snapshot.bytes,
+        },
+    ),
+    "GetSnapshot": None,
+    "ListSnapshots": None,
 }
 
 

@@ -77,7 +77,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         # The answer to a claim is a way to run code.
         await self._reviews.authorize(caller, "create", namespace, "", CONNECT)
         self.check_serving("claim")
-        contract = convert.contract(request)
+        contract = convert.contract_without_snapshots(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = self._requested(caller, request, recipe, traceparent)
         if claim.contract == Contract.REVIEWED.value:
@@ -189,7 +189,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
             return False
 
     async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
-        known = await self._claimed(caller, request.sandbox_id, doing="suspend")
+        known = await self._claimed(caller, convert.kept_on_volume(request), doing="suspend")
         seconds = convert.suspension_seconds(request)
         if known.state not in ASLEEP:
             self._check_volume(await self._kubernetes.fleet.get(known.sandbox_id, reachable=False), request.sandbox_id)

@@ -18,6 +18,7 @@ from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.journals.witness import Witness, unwitnessed
 from sandfleet_operator.fleet.journals.witness import message as head_message
+from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.reviews import TOKEN_HOLDER, ReviewerTokens, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
@@ -61,6 +62,8 @@ class LocalFleetApi:
         self._caller = Caller(holder)
         self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
         self.received = LocalReceived(fleet.scheduler.inventory)
+        # None: this fleet keeps no snapshots.
+        self.parking: Parking | None = None
 
     async def authenticate(self, token: str) -> Caller:
         """The transport has let the caller in; only reviewers need a token."""
@@ -119,15 +122,28 @@ class LocalFleetApi:
     def pod_marks(self, sandbox: Sandbox) -> Sequence[tuple[str, float]]:  # noqa: ARG002 - one machine has no pods
         return ()
 
-    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - there is one caller
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
         check_id(request.sandbox_id, "sandbox id", doing="suspend")
+        if request.to == fleet_pb2.SUSPEND_TO_SNAPSHOT:
+            return await self._parked(caller, request)
         sandbox, kept = await self._suspender.suspend(
             request.sandbox_id, force=request.force, seconds=convert.suspension_seconds(request)
         )
         return fleet_pb2.SuspendResponse(sandbox=_message(sandbox), suspension=kept)
 
-    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - there is one caller
+    async def _parked(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
+        if self.parking is None:
+            raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
+        known = self._fleet.scheduler.inventory.get(request.sandbox_id)
+        # What they say of it is asked while its executor is there.
+        await asyncio.gather(self._witness.released(known), self._usage.released(known))
+        sandbox, kept, snapshot_id = await self.parking.park(caller, request.sandbox_id, force=request.force)
+        return fleet_pb2.SuspendResponse(sandbox=_message(sandbox), suspension=kept, snapshot_id=snapshot_id)
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
         check_id(request.sandbox_id, "sandbox id", doing="resume")
+        if self.parking is not None:
+            await self.parking.take_in(caller, request.sandbox_id)
         return self._fleet.resume(request.sandbox_id, convert.max_wait(request, doing="resume"))
 
     async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
@@ -141,6 +157,8 @@ class LocalFleetApi:
         known = self._fleet.scheduler.inventory.get(request.sandbox_id)
         heads, _ = await asyncio.gather(self._witness.released(known), self._usage.released(known))
         released = await self._fleet.release(request.sandbox_id)
+        if released and self.parking is not None:
+            await self.parking.ended(request.sandbox_id)
         return fleet_pb2.ReleaseResponse(released=released, journal_heads=map(head_message, heads))
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:  # noqa: ARG002 - there is one caller
@@ -159,6 +177,8 @@ class LocalFleetApi:
             return fleet_pb2.GetResponse(sandbox=_message(self._suspender.session(request.sandbox_id)))
         if request.with_access:
             await self._suspender.settled(request.sandbox_id, request.sandbox_id)
+            if self.parking is not None:
+                await self.parking.settled(request.sandbox_id)
         sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
         access = self._access(sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)

@@ -29,9 +29,11 @@ from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, rec
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
+from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, Sessions
+from sandfleet_operator.fleet.local.snapshotter import Snapshotter
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -40,6 +42,7 @@ from sandfleet_operator.fleet.local.statedir import (
     new_owner_dir,
     sweep,
 )
+from sandfleet_operator.fleet.local.unattended import Unattended
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
@@ -140,12 +143,13 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
-        kept = LocalSnapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder))
+        kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
+        fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
-        beside = [asyncio.create_task(work) for work in besides]
+        beside = [asyncio.create_task(work) for work in (*besides, Unattended(fleet, suspender, parking).run())]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
             await asyncio.sleep(0)
@@ -173,6 +177,14 @@ def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> t
     usage = UsageMeter(executors.usage, measured.sessions.read, fleet.now)
     usage.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
     return measured, usage
+
+
+def _snapshots(
+    sessions: Sessions, templates: Mapping[str, Template], caller: Caller, measured: FleetMetrics
+) -> LocalSnapshots:
+    snapshotter = Snapshotter()
+    snapshotter.ended = measured.snapshots.ended
+    return LocalSnapshots(sessions, templates, caller, snapshotter)
 
 
 async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:

@@ -1,13 +1,16 @@
 """Snapshots of the sandboxes of one machine: whose they are, what they may become, and the snapshotter's work."""
 
+import asyncio
 import base64
+import os
 import re
+import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2
@@ -23,12 +26,16 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshotter import Event, Snapshotter
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.plan.snapshots.claims import encode_claim
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
+from sandfleet_operator.snapshots.backends.places import may_exist
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
 REASONS = frozenset({"manual", "suspend", "automatic", "fork"})
 EXPORTED_BYTES = 1 << 20
+# "deny": callers of this fleet may not bring in what was written elsewhere.
+IMPORTS = "SANDFLEET_SNAPSHOT_IMPORTS"
 # Of an imported file.
 MAX_IMPORT_BYTES = 1 << 40
 
@@ -71,25 +78,90 @@ class LocalSnapshots:
     ) -> AsyncIterator[pb.CreateSnapshotResponse]:
         _check_new(request.name, request.labels, request.reason)
         sandbox = await self._reachable(request.sandbox_id, doing="take a snapshot")
-        about = {
-            "name": request.name,
-            "session": sandbox.sandbox_id,
-            "sandbox": sandbox.sandbox_id,
-            "template": sandbox.template,
-            "contract": sandbox.contract,
-            "received": sorted(one.value for one in self._received.note(sandbox.sandbox_id, frozenset())),
-            "limits": self._limits(sandbox),
-            "parents": (),
-            "labels": dict(request.labels),
-            "reason": request.reason or "manual",
-            "owner": caller.username,
-        }
-        async with aclosing(self._snapshotter.run("save", about=about, **self._place(sandbox))) as events:
+        words = {"name": request.name, "labels": dict(request.labels), "reason": request.reason or "manual"}
+        async with aclosing(self.save(caller, sandbox, words)) as events:
             async for event in events:
                 if event["event"] == "progress":
                     yield pb.CreateSnapshotResponse(progress=_progress(event))
                 else:
                     yield pb.CreateSnapshotResponse(snapshot=_message(event["snapshot"]))
+
+    async def save(
+        self,
+        caller: Caller,
+        sandbox: Sandbox,
+        words: Mapping[str, Any],
+        *,
+        hold: bool = False,
+        force: bool = False,
+        keep_days: float | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """The snapshotter's events. `words`: name, labels and reason; `hold`: the session ends with it."""
+        about = {
+            "session": sandbox.sandbox_id,
+            "sandbox": sandbox.sandbox_id,
+            "template": sandbox.template,
+            "contract": sandbox.contract,
+            "received": self._marks(sandbox),
+            "limits": self._limits(sandbox),
+            "parents": (),
+            "owner": caller.username,
+            "claim": encode_claim(sandbox.claim) if sandbox.claim else "",
+            "keep": {"days": keep_days},
+            **words,
+        }
+        job = self._snapshotter.run("save", about=about, hold=hold, force=force, **self._place(sandbox))
+        async with aclosing(job) as events:
+            async for event in events:
+                if event["event"] == "done" and self._marks(sandbox) != about["received"]:
+                    await self._overtaken(sandbox, event, hold=hold)
+                yield event
+
+    def _marks(self, sandbox: Sandbox) -> list[str]:
+        return sorted(one.value for one in self._received.note(sandbox.sandbox_id, frozenset()))
+
+    async def _overtaken(self, sandbox: Sandbox, event: Event, *, hold: bool) -> None:
+        """Raises FleetError: the snapshot has what came meanwhile, and not its mark."""
+        await self.forget(event["snapshot"]["id"])
+        if hold:
+            await self._snapshotter.answer("unhold", **self._place(sandbox))
+        why = f"sandbox {sandbox.sandbox_id} has received {', '.join(self._marks(sandbox))} content meanwhile"
+        raise SnapshotReason.SNAPSHOT_OVERTAKEN.error(f"cannot save: {why}", sandbox.sandbox_id)
+
+    async def keeps(self, sandbox_id: str) -> Event | None:
+        """The newest snapshot with which this session goes on, and its claim. Raises FleetError."""
+        if not may_exist(os.environ):
+            # Nothing was ever saved: no process is started to find that out.
+            return None
+        found = await self._snapshotter.answer("keeps", sandbox=sandbox_id)
+        return found if "snapshot" in found else None
+
+    async def fill(
+        self, sandbox: Sandbox, snapshot_id: str, told: Callable[[], None], *, undone_since: float | None
+    ) -> executor_pb.RestoreResponse:
+        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError.
+
+        `undone_since`: the session was lost, and is told so, in seconds of the epoch.
+        """
+        job = self._snapshotter.run(
+            "restore",
+            snapshot=snapshot_id,
+            force=True,
+            undone_since=undone_since,
+            contract=sandbox.contract,
+            limits=self._limits(sandbox),
+            **self._place(sandbox),
+        )
+        last: Event = {}
+        async with aclosing(job) as events:
+            async for event in events:
+                told()
+                last = event
+        return executor_pb.RestoreResponse.FromString(base64.b64decode(last["answer"]))
+
+    async def forget(self, snapshot_id: str) -> None:
+        """Raises FleetError."""
+        await self._snapshotter.answer("delete", snapshot=snapshot_id)
 
     async def restore(
         self,
@@ -100,11 +172,12 @@ class LocalSnapshots:
         sandbox = await self._reachable(request.sandbox_id, doing="restore a snapshot")
         # Before a byte of it is there: a crash in between leaves a session that is marked for nothing.
         said = (await self._snapshotter.answer("get", snapshot=request.snapshot))["snapshot"]
-        self._received.note(sandbox.sandbox_id, _marks(said["received"]))
+        self._received.note(sandbox.sandbox_id, marks_of(said["received"]))
         job = self._snapshotter.run(
             "restore",
             snapshot=said["id"],
             force=request.force,
+            undone_since=None,
             contract=sandbox.contract,
             limits=self._limits(sandbox),
             **self._place(sandbox),
@@ -141,40 +214,30 @@ class LocalSnapshots:
         request: pb.ExportSnapshotRequest,
     ) -> AsyncIterator[pb.ExportSnapshotResponse]:
         _check_reference(request.snapshot)
-        with tempfile.TemporaryDirectory(prefix="sandfleet-") as folder:
-            path = Path(folder) / "snapshot"
+        async with _scratch() as path:
             await self._snapshotter.answer("export", snapshot=request.snapshot, path=str(path))
-            with path.open("rb") as file:
-                while data := file.read(EXPORTED_BYTES):
+            async with _opened(path, "rb") as file:
+                while data := await asyncio.to_thread(file.read, EXPORTED_BYTES):
                     yield pb.ExportSnapshotResponse(data=data)
 
     async def import_(
         self, caller: Caller, requests: AsyncIterator[pb.ImportSnapshotRequest]
     ) -> pb.ImportSnapshotResponse:
+        if os.environ.get(IMPORTS) == "deny":
+            why = f"{IMPORTS} of this fleet denies it"
+            raise SnapshotReason.SNAPSHOT_IMPORT_DENIED.error(f"cannot import: {why}")
         first = await anext(requests, None)
         if first is None or first.WhichOneof("part") != "header":
             why = "cannot import: the stream has to begin with a header"
             raise SnapshotReason.SNAPSHOT_INVALID.error(why)
         _check_new(first.header.name, {}, "")
-        with tempfile.TemporaryDirectory(prefix="sandfleet-") as folder:
-            path = Path(folder) / "snapshot"
+        # The file asks for a contract and for limits, of which it gets what a template here has at most.
+        offers = {one.contract: in_numbers(one.limits) for one in self._templates.values()}
+        template = next(iter(self._templates.values())).name
+        words = {"name": first.header.name, "template": template, "owner": caller.username}
+        async with _scratch() as path:
             await _received_file(requests, path)
-            template = next(iter(self._templates.values()))
-            about = {
-                "name": first.header.name,
-                "session": "",
-                "sandbox": "",
-                "template": template.name,
-                # The file's own word counts for nothing: it gets what the narrowest use of this machine allows.
-                "contract": template.contract,
-                "received": [Mark.UNTRUSTED.value],
-                "limits": in_numbers(template.limits),
-                "parents": (),
-                "labels": {},
-                "reason": "import",
-                "owner": caller.username,
-            }
-            event = await self._snapshotter.answer("import", path=str(path), about=about)
+            event = await self._snapshotter.answer("import", path=str(path), words=words, offers=offers)
         return pb.ImportSnapshotResponse(snapshot=_message(event["snapshot"]))
 
     async def _reachable(self, sandbox_id: str, *, doing: str) -> Sandbox:
@@ -207,12 +270,35 @@ class LocalSnapshots:
 
 async def _received_file(requests: AsyncIterator[pb.ImportSnapshotRequest], path: Path) -> None:
     size = 0
-    with path.open("xb") as file:
+    async with _opened(path, "xb") as file:
         async for request in requests:
             size += len(request.data)
             if request.WhichOneof("part") != "data" or size > MAX_IMPORT_BYTES:
                 raise SnapshotReason.SNAPSHOT_INVALID.error("cannot import: after the header only data may come")
-            file.write(request.data)
+            try:
+                await asyncio.to_thread(file.write, request.data)
+            except OSError as error:
+                why = f"cannot import: its file has no room here: {error.strerror}"
+                raise SnapshotReason.SNAPSHOT_STORE_FULL.error(why) from error
+
+
+@asynccontextmanager
+async def _scratch() -> AsyncGenerator[Path, None]:
+    """The path of a new file of this user's alone, which is removed at the end. No disk is waited for by the loop."""
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="sandfleet-")
+    try:
+        yield Path(folder) / "snapshot"
+    finally:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+
+
+@asynccontextmanager
+async def _opened(path: Path, mode: str) -> AsyncGenerator[IO[bytes], None]:
+    file: IO[bytes] = await asyncio.to_thread(path.open, mode, 0)
+    try:
+        yield file
+    finally:
+        await asyncio.shield(asyncio.to_thread(file.close))
 
 
 def _check_new(name: str, labels: Mapping[str, str], reason: str) -> None:
@@ -232,7 +318,7 @@ def _check_reference(text: str) -> None:
         raise SnapshotReason.SNAPSHOT_NOT_FOUND.error(f"cannot find snapshot {text[:80]!r}: it is no id and no name")
 
 
-def _marks(words: list[str]) -> frozenset[Mark]:
+def marks_of(words: list[str]) -> frozenset[Mark]:
     """A word that is unknown counts as untrusted."""
     known = {mark.value: mark for mark in Mark}
     return frozenset(known.get(word, Mark.UNTRUSTED) for word in words)

@@ -5,11 +5,14 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import CallReason, ClaimReason, SuspendReason
+from sandfleet_operator.executors.client import IN_THE_WAY
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 COMMAND = (sys.executable, "-P", "-m", "sandfleet_operator.snapshots.worker")
@@ -30,7 +33,7 @@ OF_STORE = {
 }
 OF_EXECUTOR: dict[str, CallReason] = {
     "SnapshotRunning": SnapshotReason.SNAPSHOT_RUNNING,
-    "ExecutionRunning": SuspendReason.EXECUTION_RUNNING,
+    "SandboxSuspended": ClaimReason.SANDBOX_SUSPENDED,
     "NoSpace": SnapshotReason.SNAPSHOT_TOO_LARGE,
     "TooManyEntries": SnapshotReason.SNAPSHOT_TOO_LARGE,
     "TooManyStates": SnapshotReason.SNAPSHOT_TOO_LARGE,
@@ -41,6 +44,8 @@ OF_EXECUTOR: dict[str, CallReason] = {
 }
 
 Event = dict[str, Any]
+# A job: what it was, its end (done, failed or left), how long it took in seconds, and the snapshot of its last event.
+Ended = Callable[[str, str, float, Event | None], None]
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,9 +60,24 @@ class Snapshotter:
         self._jobs: dict[int, asyncio.Queue[Event | None]] = {}
         self._next_id = 0
         self._reading: asyncio.Task[None] | None = None
+        self.ended: Ended = lambda *_: None
 
     async def run(self, op: str, **request: Any) -> AsyncGenerator[Event, None]:
         """The events of a job, up to the one that ends it. Leaving it early ends the job. Raises FleetError."""
+        began, end, last = time.monotonic(), "left", dict[str, Any]()
+        try:
+            async with aclosing(self._run(op, request)) as events:
+                async for event in events:
+                    last = event
+                    yield event
+            end = "done"
+        except FleetError:
+            end = "failed"
+            raise
+        finally:
+            self.ended(op, end, time.monotonic() - began, last.get("snapshot"))
+
+    async def _run(self, op: str, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
         process = await self._running()
         self._next_id += 1
         number, events = self._next_id, asyncio.Queue[Event | None]()
@@ -165,4 +185,7 @@ def _failure(event: Event) -> FleetError:
     reason, message = str(event.get("reason", "")), str(event.get("message", ""))
     if event.get("source") == "store":
         return OF_STORE.get(reason, SnapshotReason.SNAPSHOT_STORE_UNAVAILABLE).error(message)
+    for one in IN_THE_WAY:
+        if one.value == reason:
+            return FleetError(one.problem(message, passing=one is not SuspendReason.STATE_NOT_SAVED))
     return OF_EXECUTOR.get(reason, ClaimReason.EXECUTOR_UNREACHABLE).error(message)

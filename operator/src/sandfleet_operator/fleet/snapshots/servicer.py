@@ -10,7 +10,9 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls
+from sandfleet_operator.fleet.audit.calls import is_from
 from sandfleet_operator.fleet.calls import Context
+from sandfleet_operator.telemetry import tracing
 
 T = TypeVar("T")
 
@@ -42,14 +44,18 @@ class SnapshotServicer(SnapshotServiceServicer):
     async def CreateSnapshot(  # noqa: N802 - gRPC's name
         self, request: pb.CreateSnapshotRequest, context: Context
     ) -> AsyncIterator[pb.CreateSnapshotResponse]:
-        async for response in self._stream(context, lambda caller: self._api.create(caller, request)):
-            yield response
+        with tracing.snapshot("save", calls.metadata(context, "traceparent"), request.sandbox_id) as span:
+            async for response in self._stream(context, lambda caller: self._api.create(caller, request)):
+                span.told(response.snapshot)
+                yield response
 
     async def RestoreSnapshot(  # noqa: N802 - gRPC's name
         self, request: pb.RestoreSnapshotRequest, context: Context
     ) -> AsyncIterator[pb.RestoreSnapshotResponse]:
-        async for response in self._stream(context, lambda caller: self._api.restore(caller, request)):
-            yield response
+        with tracing.snapshot("restore", calls.metadata(context, "traceparent"), request.sandbox_id) as span:
+            async for response in self._stream(context, lambda caller: self._api.restore(caller, request)):
+                span.told(response.restored.snapshot)
+                yield response
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.get(caller, request))
@@ -71,15 +77,20 @@ class SnapshotServicer(SnapshotServiceServicer):
     ) -> pb.ImportSnapshotResponse:
         return await self._answer(context, lambda caller: self._api.import_(caller, request_iterator))
 
+    async def _authenticated(self, context: Context) -> Caller:
+        caller = await self._api.authenticate(calls.token(context))
+        is_from(caller)
+        return caller
+
     async def _answer(self, context: Context, work: Callable[[Caller], Awaitable[T]]) -> T:
         try:
-            return await work(await self._api.authenticate(calls.token(context)))
+            return await work(await self._authenticated(context))
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))
 
     async def _stream(self, context: Context, work: Callable[[Caller], AsyncIterator[T]]) -> AsyncIterator[T]:
         try:
-            async for response in work(await self._api.authenticate(calls.token(context))):
+            async for response in work(await self._authenticated(context)):
                 yield response
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))

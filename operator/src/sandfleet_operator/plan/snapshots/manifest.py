@@ -19,6 +19,8 @@ MAX_FACTS = 1 << 20
 MAX_TEXT = 1024
 MAX_LABELS = 64
 MAX_PARENTS = 64
+# Characters of what the claim asked for, whose environment has 256 KiB at most: JSON makes it longer.
+MAX_CLAIM = 2 << 20
 # Parts of the tables that a manifest names: more than 16 TiB of data.
 MAX_PARTS = 8192
 # Packs of one writer.
@@ -47,7 +49,9 @@ class About:
 
     Attributes:
         received: the marks of what the session had received, as words of api.values.Mark.
-        reason: manual, suspend, automatic or import.
+        reason: manual, suspend, automatic, fork or import.
+        claim: what the session's claim asked for (plan/snapshots/claims.py), or empty. It may have secrets: no export
+            has it.
 
     """
 
@@ -63,6 +67,7 @@ class About:
     reason: str = "manual"
     keep: Retention = Retention()
     owner: str = ""
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +262,8 @@ def check_about(about: About) -> None:
     words += [*about.labels, *about.labels.values()]
     if any(len(word) > MAX_TEXT for word in words) or len(about.labels) > MAX_LABELS:
         raise hostile(f"it has more than {MAX_LABELS} labels, or a word of more than {MAX_TEXT} characters")
+    if len(about.claim) > MAX_CLAIM:
+        raise hostile(f"what it says of its claim has over {MAX_CLAIM} characters")
     if len(about.parents) > MAX_PARENTS or about.contract not in _CONTRACTS:
         raise hostile(f"it has more than {MAX_PARENTS} parents, or an unknown contract")
 
@@ -267,7 +274,7 @@ def narrowed(about: About, contract: str, limits: Mapping[str, float]) -> None:
     Contracts narrow along api.kinds.template.Contract. A limit of 0 is none, of the snapshot as of the restore.
 
     Raises:
-        SnapshotError: Widened.
+        SnapshotError: Widened, also of an imported snapshot in a reviewed sandbox.
 
     """
     why = ""
@@ -275,6 +282,9 @@ def narrowed(about: About, contract: str, limits: Mapping[str, float]) -> None:
         why = "one of the contracts is unknown"
     elif _CONTRACTS.index(contract) < _CONTRACTS.index(about.contract):
         why = f"its contract is {about.contract}, {contract} allows more"
+    elif about.reason == "import" and contract == Contract.REVIEWED.value:
+        # Variables are code when they are read, and services start by themselves.
+        why = "it was imported, and what it has would run before a person has approved it"
     else:
         for name, kept in about.limits.items():
             asked = limits.get(name, 0)

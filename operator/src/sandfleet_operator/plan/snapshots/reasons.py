@@ -22,8 +22,8 @@ class SnapshotReason(CallReason):
     SNAPSHOT_WIDENED = (
         "SnapshotWidened",
         Code.FAILED_PRECONDITION,
-        "The sandbox allows more than the snapshot: its contract is wider, or one of its limits is higher.",
-        "Ask for a sandbox with the contract and the limits of the snapshot, or less.",
+        "The sandbox would allow more than the snapshot: a wider contract, a higher limit, or unreviewed code of a file.",
+        "Ask for a sandbox with the contract and the limits of the snapshot, or less. The message says which.",
     )
     SNAPSHOT_DAMAGED = (
         "SnapshotDamaged",
@@ -54,6 +54,18 @@ class SnapshotReason(CallReason):
         Code.PERMISSION_DENIED,
         "The store, or the file of its keys, does not let the fleet in.",
         "Check the rights on the folder or bucket, and the credentials.",
+    )
+    SNAPSHOT_OVERTAKEN = (
+        "SnapshotOvertaken",
+        Code.UNAVAILABLE,
+        "The session received untrusted or secret content while it was saved, which its snapshot would not say.",
+        "Retry.",
+    )
+    SNAPSHOT_IMPORT_DENIED = (
+        "SnapshotImportDenied",
+        Code.PERMISSION_DENIED,
+        "The caller may not make snapshots of files: what is in them was written elsewhere.",
+        "Ask for that right. On one machine, leave SANDFLEET_SNAPSHOT_IMPORTS unset.",
     )
     SNAPSHOT_STORE_UNAVAILABLE = (
         "SnapshotStoreUnavailable",

@@ -28,7 +28,7 @@ from sandfleet_api.executor.v1 import interpreter_pb2 as sandfleet__api_dot_exec
 from sandfleet_api.executor.v1 import session_pb2 as sandfleet__api_dot_executor_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(sandfleet_api/executor/v1/snapshot.proto\x12\x19sandfleet_api.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\x1a+sandfleet_api/executor/v1/interpreter.proto\x1a\'sandfleet_api/executor/v1/session.proto\"0\n\x11\x45xtendedAttribute\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"(\n\x06\x45xtent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\"\xe7\x02\n\rSnapshotEntry\x12\x35\n\x04tree\x18\x01 \x01(\x0e\x32\'.sandfleet_api.executor.v1.SnapshotTree\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12:\n\x04kind\x18\x03 \x01(\x0e\x32,.sandfleet_api.executor.v1.SnapshotEntryKind\x12\x0c\n\x04mode\x18\x04 \x01(\r\x12\x13\n\x0bmodified_ns\x18\x05 \x01(\x12\x12\x0e\n\x06target\x18\x06 \x01(\x0c\x12@\n\nattributes\x18\x07 \x03(\x0b\x32,.sandfleet_api.executor.v1.ExtendedAttribute\x12\x0c\n\x04size\x18\x08 \x01(\x04\x12\x0e\n\x06sparse\x18\t \x01(\x08\x12\x32\n\x07\x65xtents\x18\n \x03(\x0b\x32!.sandfleet_api.executor.v1.Extent\x12\x0e\n\x06linked\x18\x0b \x01(\x08\",\n\x0cUnsavedEntry\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"X\n\x0eUnsavedEntries\x12\x37\n\x06listed\x18\x01 \x03(\x0b\x32\'.sandfleet_api.executor.v1.UnsavedEntry\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\xf8\x01\n\x0cSavedContext\x12\x36\n\x06report\x18\x01 \x01(\x0b\x32&.sandfleet_api.executor.v1.KeptContext\x12\x0b\n\x03\x63wd\x18\x02 \x01(\t\x12?\n\x04\x65nvs\x18\x03 \x03(\x0b\x32\x31.sandfleet_api.executor.v1.SavedContext.EnvsEntry\x12\x35\n\x08\x61utosave\x18\x04 \x01(\x0b\x32#.sandfleet_api.executor.v1.Autosave\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xab\x04\n\rSnapshotFacts\x12\x39\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\'.sandfleet_api.executor.v1.SavedContext\x12\x10\n\x08services\x18\x02 \x03(\x0c\x12\x18\n\x10stopped_services\x18\x03 \x03(\t\x12:\n\x07unsaved\x18\x04 \x01(\x0b\x32).sandfleet_api.executor.v1.UnsavedEntries\x12\x12\n\nsession_id\x18\x05 \x01(\t\x12\x10\n\x08\x63ontract\x18\x06 \x01(\t\x12\x31\n\x06limits\x18\x07 \x01(\x0b\x32!.sandfleet_api.executor.v1.Limits\x12+\n\x07\x63reated\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0ejournal_number\x18\t \x01(\x04\x12\x14\n\x0cjournal_hash\x18\n \x01(\t\x12\x16\n\x0epython_version\x18\x0b \x01(\t\x12\x34\n\x08packages\x18\x0c \x03(\x0b\x32\".sandfleet_api.executor.v1.Package\x12\x1a\n\x12running_executions\x18\r \x03(\t\x12\x16\n\x0e\x66rozen_seconds\x18\x0e \x01(\x01\x12\x14\n\x0cwalk_seconds\x18\x0f \x01(\x01\x12\x11\n\ttmp_bytes\x18\x10 \x01(\x04\x12\x18\n\x10\x65xecutor_version\x18\x11 \x01(\t\"0\n\x0eSnapshotTotals\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"W\n\x0cSnapshotPart\x12\x39\n\x07\x65ntries\x18\x01 \x03(\x0b\x32(.sandfleet_api.executor.v1.SnapshotEntry\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"(\n\x0bSaveRequest\x12\x19\n\x11without_variables\x18\x01 \x01(\x08\"\xc3\x02\n\x0cSaveResponse\x12:\n\x05\x62\x65gun\x18\x01 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotalsH\x00\x12\x38\n\x05piece\x18\x02 \x01(\x0b\x32\'.sandfleet_api.executor.v1.SnapshotPartH\x00\x12:\n\x03\x65nd\x18\x03 \x01(\x0b\x32+.sandfleet_api.executor.v1.SaveResponse.EndH\x00\x1ay\n\x03\x45nd\x12\x37\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32(.sandfleet_api.executor.v1.SnapshotFacts\x12\x39\n\x06totals\x18\x02 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotalsB\x06\n\x04part\"\xb3\x02\n\x0eRestoreRequest\x12\x42\n\x06header\x18\x01 \x01(\x0b\x32\x30.sandfleet_api.executor.v1.RestoreRequest.HeaderH\x00\x12\x38\n\x05piece\x18\x02 \x01(\x0b\x32\'.sandfleet_api.executor.v1.SnapshotPartH\x00\x12\x38\n\x03\x65nd\x18\x03 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotalsH\x00\x1a\x61\n\x06Header\x12\x37\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32(.sandfleet_api.executor.v1.SnapshotFacts\x12\x0f\n\x07replace\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x42\x06\n\x04part\"\xa5\x01\n\x0fRestoreResponse\x12\x39\n\x06totals\x18\x01 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotals\x12=\n\nunrestored\x18\x02 \x01(\x0b\x32).sandfleet_api.executor.v1.UnsavedEntries\x12\x18\n\x10\x65nded_executions\x18\x03 \x03(\t*g\n\x0cSnapshotTree\x12\x1d\n\x19SNAPSHOT_TREE_UNSPECIFIED\x10\x00\x12\x1b\n\x17SNAPSHOT_TREE_VARIABLES\x10\x01\x12\x1b\n\x17SNAPSHOT_TREE_WORKSPACE\x10\x02*\xbd\x01\n\x11SnapshotEntryKind\x12#\n\x1fSNAPSHOT_ENTRY_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18SNAPSHOT_ENTRY_KIND_FILE\x10\x01\x12!\n\x1dSNAPSHOT_ENTRY_KIND_DIRECTORY\x10\x02\x12\x1f\n\x1bSNAPSHOT_ENTRY_KIND_SYMLINK\x10\x03\x12!\n\x1dSNAPSHOT_ENTRY_KIND_HARD_LINK\x10\x04\x32\xd0\x01\n\x0fSnapshotService\x12Y\n\x04Save\x12&.sandfleet_api.executor.v1.SaveRequest\x1a\'.sandfleet_api.executor.v1.SaveResponse0\x01\x12\x62\n\x07Restore\x12).sandfleet_api.executor.v1.RestoreRequest\x1a*.sandfleet_api.executor.v1.RestoreResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(sandfleet_api/executor/v1/snapshot.proto\x12\x19sandfleet_api.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\x1a+sandfleet_api/executor/v1/interpreter.proto\x1a\'sandfleet_api/executor/v1/session.proto\"0\n\x11\x45xtendedAttribute\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"(\n\x06\x45xtent\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\"\xf6\x02\n\rSnapshotEntry\x12\x35\n\x04tree\x18\x01 \x01(\x0e\x32\'.sandfleet_api.executor.v1.SnapshotTree\x12\x0c\n\x04path\x18\x02 \x01(\x0c\x12:\n\x04kind\x18\x03 \x01(\x0e\x32,.sandfleet_api.executor.v1.SnapshotEntryKind\x12\x0c\n\x04mode\x18\x04 \x01(\r\x12\x13\n\x0bmodified_ns\x18\x05 \x01(\x12\x12\x0e\n\x06target\x18\x06 \x01(\x0c\x12@\n\nattributes\x18\x07 \x03(\x0b\x32,.sandfleet_api.executor.v1.ExtendedAttribute\x12\x0c\n\x04size\x18\x08 \x01(\x04\x12\x0e\n\x06sparse\x18\t \x01(\x08\x12\x32\n\x07\x65xtents\x18\n \x03(\x0b\x32!.sandfleet_api.executor.v1.Extent\x12\x0e\n\x06linked\x18\x0b \x01(\x08\x12\r\n\x05known\x18\x0c \x01(\x08\",\n\x0cUnsavedEntry\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"X\n\x0eUnsavedEntries\x12\x37\n\x06listed\x18\x01 \x03(\x0b\x32\'.sandfleet_api.executor.v1.UnsavedEntry\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\xf8\x01\n\x0cSavedContext\x12\x36\n\x06report\x18\x01 \x01(\x0b\x32&.sandfleet_api.executor.v1.KeptContext\x12\x0b\n\x03\x63wd\x18\x02 \x01(\t\x12?\n\x04\x65nvs\x18\x03 \x03(\x0b\x32\x31.sandfleet_api.executor.v1.SavedContext.EnvsEntry\x12\x35\n\x08\x61utosave\x18\x04 \x01(\x0b\x32#.sandfleet_api.executor.v1.Autosave\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf1\x04\n\rSnapshotFacts\x12\x39\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\'.sandfleet_api.executor.v1.SavedContext\x12\x10\n\x08services\x18\x02 \x03(\x0c\x12\x18\n\x10stopped_services\x18\x03 \x03(\t\x12:\n\x07unsaved\x18\x04 \x01(\x0b\x32).sandfleet_api.executor.v1.UnsavedEntries\x12\x12\n\nsession_id\x18\x05 \x01(\t\x12\x10\n\x08\x63ontract\x18\x06 \x01(\t\x12\x31\n\x06limits\x18\x07 \x01(\x0b\x32!.sandfleet_api.executor.v1.Limits\x12+\n\x07\x63reated\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0ejournal_number\x18\t \x01(\x04\x12\x14\n\x0cjournal_hash\x18\n \x01(\t\x12\x16\n\x0epython_version\x18\x0b \x01(\t\x12\x34\n\x08packages\x18\x0c \x03(\x0b\x32\".sandfleet_api.executor.v1.Package\x12\x1a\n\x12running_executions\x18\r \x03(\t\x12\x16\n\x0e\x66rozen_seconds\x18\x0e \x01(\x01\x12\x14\n\x0cwalk_seconds\x18\x0f \x01(\x01\x12\x11\n\ttmp_bytes\x18\x10 \x01(\x04\x12\x18\n\x10\x65xecutor_version\x18\x11 \x01(\t\x12\x18\n\x10\x65nded_executions\x18\x12 \x03(\t\x12\x19\n\x11\x65nded_connections\x18\x13 \x01(\r\x12\x0f\n\x07save_id\x18\x14 \x01(\t\"0\n\x0eSnapshotTotals\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"W\n\x0cSnapshotPart\x12\x39\n\x07\x65ntries\x18\x01 \x03(\x0b\x32(.sandfleet_api.executor.v1.SnapshotEntry\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"S\n\x0bSaveRequest\x12\x19\n\x11without_variables\x18\x01 \x01(\x08\x12\x0c\n\x04hold\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\t\"\xc3\x02\n\x0cSaveResponse\x12:\n\x05\x62\x65gun\x18\x01 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotalsH\x00\x12\x38\n\x05piece\x18\x02 \x01(\x0b\x32\'.sandfleet_api.executor.v1.SnapshotPartH\x00\x12:\n\x03\x65nd\x18\x03 \x01(\x0b\x32+.sandfleet_api.executor.v1.SaveResponse.EndH\x00\x1ay\n\x03\x45nd\x12\x37\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32(.sandfleet_api.executor.v1.SnapshotFacts\x12\x39\n\x06totals\x18\x02 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotalsB\x06\n\x04part\"\x0f\n\rUnholdRequest\"\x10\n\x0eUnholdResponse\"\xe6\x02\n\x0eRestoreRequest\x12\x42\n\x06header\x18\x01 \x01(\x0b\x32\x30.sandfleet_api.executor.v1.RestoreRequest.HeaderH\x00\x12\x38\n\x05piece\x18\x02 \x01(\x0b\x32\'.sandfleet_api.executor.v1.SnapshotPartH\x00\x12\x38\n\x03\x65nd\x18\x03 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotalsH\x00\x1a\x93\x01\n\x06Header\x12\x37\n\x05\x66\x61\x63ts\x18\x01 \x01(\x0b\x32(.sandfleet_api.executor.v1.SnapshotFacts\x12\x0f\n\x07replace\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x30\n\x0cundone_since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\n\x04part\"\xa5\x01\n\x0fRestoreResponse\x12\x39\n\x06totals\x18\x01 \x01(\x0b\x32).sandfleet_api.executor.v1.SnapshotTotals\x12=\n\nunrestored\x18\x02 \x01(\x0b\x32).sandfleet_api.executor.v1.UnsavedEntries\x12\x18\n\x10\x65nded_executions\x18\x03 \x03(\t*g\n\x0cSnapshotTree\x12\x1d\n\x19SNAPSHOT_TREE_UNSPECIFIED\x10\x00\x12\x1b\n\x17SNAPSHOT_TREE_VARIABLES\x10\x01\x12\x1b\n\x17SNAPSHOT_TREE_WORKSPACE\x10\x02*\xbd\x01\n\x11SnapshotEntryKind\x12#\n\x1fSNAPSHOT_ENTRY_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18SNAPSHOT_ENTRY_KIND_FILE\x10\x01\x12!\n\x1dSNAPSHOT_ENTRY_KIND_DIRECTORY\x10\x02\x12\x1f\n\x1bSNAPSHOT_ENTRY_KIND_SYMLINK\x10\x03\x12!\n\x1dSNAPSHOT_ENTRY_KIND_HARD_LINK\x10\x04\x32\xaf\x02\n\x0fSnapshotService\x12Y\n\x04Save\x12&.sandfleet_api.executor.v1.SaveRequest\x1a\'.sandfleet_api.executor.v1.SaveResponse0\x01\x12]\n\x06Unhold\x12(.sandfleet_api.executor.v1.UnholdRequest\x1a).sandfleet_api.executor.v1.UnholdResponse\x12\x62\n\x07Restore\x12).sandfleet_api.executor.v1.RestoreRequest\x1a*.sandfleet_api.executor.v1.RestoreResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,42 +37,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SAVEDCONTEXT_ENVSENTRY']._loaded_options = None
   _globals['_SAVEDCONTEXT_ENVSENTRY']._serialized_options = b'8\001'
-  _globals['_SNAPSHOTTREE']._serialized_start=2614
-  _globals['_SNAPSHOTTREE']._serialized_end=2717
-  _globals['_SNAPSHOTENTRYKIND']._serialized_start=2720
-  _globals['_SNAPSHOTENTRYKIND']._serialized_end=2909
+  _globals['_SNAPSHOTTREE']._serialized_start=2828
+  _globals['_SNAPSHOTTREE']._serialized_end=2931
+  _globals['_SNAPSHOTENTRYKIND']._serialized_start=2934
+  _globals['_SNAPSHOTENTRYKIND']._serialized_end=3123
   _globals['_EXTENDEDATTRIBUTE']._serialized_start=230
   _globals['_EXTENDEDATTRIBUTE']._serialized_end=278
   _globals['_EXTENT']._serialized_start=280
   _globals['_EXTENT']._serialized_end=320
   _globals['_SNAPSHOTENTRY']._serialized_start=323
-  _globals['_SNAPSHOTENTRY']._serialized_end=682
-  _globals['_UNSAVEDENTRY']._serialized_start=684
-  _globals['_UNSAVEDENTRY']._serialized_end=728
-  _globals['_UNSAVEDENTRIES']._serialized_start=730
-  _globals['_UNSAVEDENTRIES']._serialized_end=818
-  _globals['_SAVEDCONTEXT']._serialized_start=821
-  _globals['_SAVEDCONTEXT']._serialized_end=1069
-  _globals['_SAVEDCONTEXT_ENVSENTRY']._serialized_start=1026
-  _globals['_SAVEDCONTEXT_ENVSENTRY']._serialized_end=1069
-  _globals['_SNAPSHOTFACTS']._serialized_start=1072
-  _globals['_SNAPSHOTFACTS']._serialized_end=1627
-  _globals['_SNAPSHOTTOTALS']._serialized_start=1629
-  _globals['_SNAPSHOTTOTALS']._serialized_end=1677
-  _globals['_SNAPSHOTPART']._serialized_start=1679
-  _globals['_SNAPSHOTPART']._serialized_end=1766
-  _globals['_SAVEREQUEST']._serialized_start=1768
-  _globals['_SAVEREQUEST']._serialized_end=1808
-  _globals['_SAVERESPONSE']._serialized_start=1811
-  _globals['_SAVERESPONSE']._serialized_end=2134
-  _globals['_SAVERESPONSE_END']._serialized_start=2005
-  _globals['_SAVERESPONSE_END']._serialized_end=2126
-  _globals['_RESTOREREQUEST']._serialized_start=2137
-  _globals['_RESTOREREQUEST']._serialized_end=2444
-  _globals['_RESTOREREQUEST_HEADER']._serialized_start=2339
-  _globals['_RESTOREREQUEST_HEADER']._serialized_end=2436
-  _globals['_RESTORERESPONSE']._serialized_start=2447
-  _globals['_RESTORERESPONSE']._serialized_end=2612
-  _globals['_SNAPSHOTSERVICE']._serialized_start=2912
-  _globals['_SNAPSHOTSERVICE']._serialized_end=3120
+  _globals['_SNAPSHOTENTRY']._serialized_end=697
+  _globals['_UNSAVEDENTRY']._serialized_start=699
+  _globals['_UNSAVEDENTRY']._serialized_end=743
+  _globals['_UNSAVEDENTRIES']._serialized_start=745
+  _globals['_UNSAVEDENTRIES']._serialized_end=833
+  _globals['_SAVEDCONTEXT']._serialized_start=836
+  _globals['_SAVEDCONTEXT']._serialized_end=1084
+  _globals['_SAVEDCONTEXT_ENVSENTRY']._serialized_start=1041
+  _globals['_SAVEDCONTEXT_ENVSENTRY']._serialized_end=1084
+  _globals['_SNAPSHOTFACTS']._serialized_start=1087
+  _globals['_SNAPSHOTFACTS']._serialized_end=1712
+  _globals['_SNAPSHOTTOTALS']._serialized_start=1714
+  _globals['_SNAPSHOTTOTALS']._serialized_end=1762
+  _globals['_SNAPSHOTPART']._serialized_start=1764
+  _globals['_SNAPSHOTPART']._serialized_end=1851
+  _globals['_SAVEREQUEST']._serialized_start=1853
+  _globals['_SAVEREQUEST']._serialized_end=1936
+  _globals['_SAVERESPONSE']._serialized_start=1939
+  _globals['_SAVERESPONSE']._serialized_end=2262
+  _globals['_SAVERESPONSE_END']._serialized_start=2133
+  _globals['_SAVERESPONSE_END']._serialized_end=2254
+  _globals['_UNHOLDREQUEST']._serialized_start=2264
+  _globals['_UNHOLDREQUEST']._serialized_end=2279
+  _globals['_UNHOLDRESPONSE']._serialized_start=2281
+  _globals['_UNHOLDRESPONSE']._serialized_end=2297
+  _globals['_RESTOREREQUEST']._serialized_start=2300
+  _globals['_RESTOREREQUEST']._serialized_end=2658
+  _globals['_RESTOREREQUEST_HEADER']._serialized_start=2503
+  _globals['_RESTOREREQUEST_HEADER']._serialized_end=2650
+  _globals['_RESTORERESPONSE']._serialized_start=2661
+  _globals['_RESTORERESPONSE']._serialized_end=2826
+  _globals['_SNAPSHOTSERVICE']._serialized_start=3126
+  _globals['_SNAPSHOTSERVICE']._serialized_end=3429
 # @@protoc_insertion_point(module_scope)

@@ -52,7 +52,7 @@ class Extent(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class SnapshotEntry(_message.Message):
-    __slots__ = ("tree", "path", "kind", "mode", "modified_ns", "target", "attributes", "size", "sparse", "extents", "linked")
+    __slots__ = ("tree", "path", "kind", "mode", "modified_ns", "target", "attributes", "size", "sparse", "extents", "linked", "known")
     TREE_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class SnapshotEntry(_message.Message):
     SPARSE_FIELD_NUMBER: _ClassVar[int]
     EXTENTS_FIELD_NUMBER: _ClassVar[int]
     LINKED_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     tree: SnapshotTree
     path: bytes
     kind: SnapshotEntryKind
@@ -75,7 +76,8 @@ class SnapshotEntry(_message.Message):
     sparse: bool
     extents: _containers.RepeatedCompositeFieldContainer[Extent]
     linked: bool
-    def __init__(self, tree: _Optional[_Union[SnapshotTree, str]] = ..., path: _Optional[bytes] = ..., kind: _Optional[_Union[SnapshotEntryKind, str]] = ..., mode: _Optional[int] = ..., modified_ns: _Optional[int] = ..., target: _Optional[bytes] = ..., attributes: _Optional[_Iterable[_Union[ExtendedAttribute, _Mapping]]] = ..., size: _Optional[int] = ..., sparse: _Optional[bool] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., linked: _Optional[bool] = ...) -> None: ...
+    known: bool
+    def __init__(self, tree: _Optional[_Union[SnapshotTree, str]] = ..., path: _Optional[bytes] = ..., kind: _Optional[_Union[SnapshotEntryKind, str]] = ..., mode: _Optional[int] = ..., modified_ns: _Optional[int] = ..., target: _Optional[bytes] = ..., attributes: _Optional[_Iterable[_Union[ExtendedAttribute, _Mapping]]] = ..., size: _Optional[int] = ..., sparse: _Optional[bool] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., linked: _Optional[bool] = ..., known: _Optional[bool] = ...) -> None: ...
 
 class UnsavedEntry(_message.Message):
     __slots__ = ("path", "reason")
@@ -113,7 +115,7 @@ class SavedContext(_message.Message):
     def __init__(self, report: _Optional[_Union[_session_pb2.KeptContext, _Mapping]] = ..., cwd: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., autosave: _Optional[_Union[_interpreter_pb2.Autosave, _Mapping]] = ...) -> None: ...
 
 class SnapshotFacts(_message.Message):
-    __slots__ = ("contexts", "services", "stopped_services", "unsaved", "session_id", "contract", "limits", "created", "journal_number", "journal_hash", "python_version", "packages", "running_executions", "frozen_seconds", "walk_seconds", "tmp_bytes", "executor_version")
+    __slots__ = ("contexts", "services", "stopped_services", "unsaved", "session_id", "contract", "limits", "created", "journal_number", "journal_hash", "python_version", "packages", "running_executions", "frozen_seconds", "walk_seconds", "tmp_bytes", "executor_version", "ended_executions", "ended_connections", "save_id")
     CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     STOPPED_SERVICES_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +133,9 @@ class SnapshotFacts(_message.Message):
     WALK_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENDED_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    SAVE_ID_FIELD_NUMBER: _ClassVar[int]
     contexts: _containers.RepeatedCompositeFieldContainer[SavedContext]
     services: _containers.RepeatedScalarFieldContainer[bytes]
     stopped_services: _containers.RepeatedScalarFieldContainer[str]
@@ -148,7 +153,10 @@ class SnapshotFacts(_message.Message):
     walk_seconds: float
     tmp_bytes: int
     executor_version: str
-    def __init__(self, contexts: _Optional[_Iterable[_Union[SavedContext, _Mapping]]] = ..., services: _Optional[_Iterable[bytes]] = ..., stopped_services: _Optional[_Iterable[str]] = ..., unsaved: _Optional[_Union[UnsavedEntries, _Mapping]] = ..., session_id: _Optional[str] = ..., contract: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., journal_number: _Optional[int] = ..., journal_hash: _Optional[str] = ..., python_version: _Optional[str] = ..., packages: _Optional[_Iterable[_Union[_session_pb2.Package, _Mapping]]] = ..., running_executions: _Optional[_Iterable[str]] = ..., frozen_seconds: _Optional[float] = ..., walk_seconds: _Optional[float] = ..., tmp_bytes: _Optional[int] = ..., executor_version: _Optional[str] = ...) -> None: ...
+    ended_executions: _containers.RepeatedScalarFieldContainer[str]
+    ended_connections: int
+    save_id: str
+    def __init__(self, contexts: _Optional[_Iterable[_Union[SavedContext, _Mapping]]] = ..., services: _Optional[_Iterable[bytes]] = ..., stopped_services: _Optional[_Iterable[str]] = ..., unsaved: _Optional[_Union[UnsavedEntries, _Mapping]] = ..., session_id: _Optional[str] = ..., contract: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., journal_number: _Optional[int] = ..., journal_hash: _Optional[str] = ..., python_version: _Optional[str] = ..., packages: _Optional[_Iterable[_Union[_session_pb2.Package, _Mapping]]] = ..., running_executions: _Optional[_Iterable[str]] = ..., frozen_seconds: _Optional[float] = ..., walk_seconds: _Optional[float] = ..., tmp_bytes: _Optional[int] = ..., executor_version: _Optional[str] = ..., ended_executions: _Optional[_Iterable[str]] = ..., ended_connections: _Optional[int] = ..., save_id: _Optional[str] = ...) -> None: ...
 
 class SnapshotTotals(_message.Message):
     __slots__ = ("entries", "bytes")
@@ -167,10 +175,16 @@ class SnapshotPart(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SnapshotEntry, _Mapping]]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class SaveRequest(_message.Message):
-    __slots__ = ("without_variables",)
+    __slots__ = ("without_variables", "hold", "force", "base")
     WITHOUT_VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     without_variables: bool
-    def __init__(self, without_variables: _Optional[bool] = ...) -> None: ...
+    hold: bool
+    force: bool
+    base: str
+    def __init__(self, without_variables: _Optional[bool] = ..., hold: _Optional[bool] = ..., force: _Optional[bool] = ..., base: _Optional[str] = ...) -> None: ...
 
 class SaveResponse(_message.Message):
     __slots__ = ("begun", "piece", "end")
@@ -189,17 +203,27 @@ class SaveResponse(_message.Message):
     end: SaveResponse.End
     def __init__(self, begun: _Optional[_Union[SnapshotTotals, _Mapping]] = ..., piece: _Optional[_Union[SnapshotPart, _Mapping]] = ..., end: _Optional[_Union[SaveResponse.End, _Mapping]] = ...) -> None: ...
 
+class UnholdRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UnholdResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RestoreRequest(_message.Message):
     __slots__ = ("header", "piece", "end")
     class Header(_message.Message):
-        __slots__ = ("facts", "replace", "force")
+        __slots__ = ("facts", "replace", "force", "undone_since")
         FACTS_FIELD_NUMBER: _ClassVar[int]
         REPLACE_FIELD_NUMBER: _ClassVar[int]
         FORCE_FIELD_NUMBER: _ClassVar[int]
+        UNDONE_SINCE_FIELD_NUMBER: _ClassVar[int]
         facts: SnapshotFacts
         replace: bool
         force: bool
-        def __init__(self, facts: _Optional[_Union[SnapshotFacts, _Mapping]] = ..., replace: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
+        undone_since: _timestamp_pb2.Timestamp
+        def __init__(self, facts: _Optional[_Union[SnapshotFacts, _Mapping]] = ..., replace: _Optional[bool] = ..., force: _Optional[bool] = ..., undone_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
     HEADER_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]

@@ -48,6 +48,11 @@ class SnapshotServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveResponse.FromString,
                 _registered_method=True)
+        self.Unhold = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SnapshotService/Unhold',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdResponse.FromString,
+                _registered_method=True)
         self.Restore = channel.stream_unary(
                 '/sandfleet_api.executor.v1.SnapshotService/Restore',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.RestoreRequest.SerializeToString,
@@ -74,6 +79,16 @@ class SnapshotServiceServicer:
         FAILED_PRECONDITION  another Save or a Restore is at work (reason SnapshotRunning). To be retried when it has ended.
         RESOURCE_EXHAUSTED   the workspace has over 1,000,000 entries (reason TooManyEntries). Not to be retried. The disk has no room for
         the list of them (NoSpace). To be retried when there is some.
+        With `hold` it is the last save of a session that is to end: no execution begins here from its first moment until two minutes after
+        its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
+        as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unhold(self, request, context):
+        """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -103,6 +118,11 @@ def add_SnapshotServiceServicer_to_server(servicer, server):
                     servicer.Save,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveResponse.SerializeToString,
+            ),
+            'Unhold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unhold,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdResponse.SerializeToString,
             ),
             'Restore': grpc.stream_unary_rpc_method_handler(
                     servicer.Restore,
@@ -146,6 +166,33 @@ class SnapshotService:
             '/sandfleet_api.executor.v1.SnapshotService/Save',
             sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.SaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unhold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SnapshotService/Unhold',
+            sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_snapshot__pb2.UnholdResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,7 +49,12 @@ class SnapshotServiceStub:
       FAILED_PRECONDITION  another Save or a Restore is at work (reason SnapshotRunning). To be retried when it has ended.
       RESOURCE_EXHAUSTED   the workspace has over 1,000,000 entries (reason TooManyEntries). Not to be retried. The disk has no room for
                            the list of them (NoSpace). To be retried when there is some.
+    With `hold` it is the last save of a session that is to end: no execution begins here from its first moment until two minutes after
+    its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
+    as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
     """
+    Unhold: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.UnholdRequest, _snapshot_pb2.UnholdResponse]
+    """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does."""
     Restore: _grpc.StreamUnaryMultiCallable[_snapshot_pb2.RestoreRequest, _snapshot_pb2.RestoreResponse]
     """Fills the workspace, and brings the contexts and services of the snapshot back: SessionService.Resume says what came back of them.
     The stream is one `header`, any number of `part`, and one `end`. The files are written beside the workspace's own and take their
@@ -85,7 +90,12 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
       FAILED_PRECONDITION  another Save or a Restore is at work (reason SnapshotRunning). To be retried when it has ended.
       RESOURCE_EXHAUSTED   the workspace has over 1,000,000 entries (reason TooManyEntries). Not to be retried. The disk has no room for
                            the list of them (NoSpace). To be retried when there is some.
+    With `hold` it is the last save of a session that is to end: no execution begins here from its first moment until two minutes after
+    its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
+    as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
     """
+    Unhold: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.UnholdRequest, _snapshot_pb2.UnholdResponse]  # type: ignore[assignment]
+    """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does."""
     Restore: _aio.StreamUnaryMultiCallable[_snapshot_pb2.RestoreRequest, _snapshot_pb2.RestoreResponse]  # type: ignore[assignment]
     """Fills the workspace, and brings the contexts and services of the snapshot back: SessionService.Resume says what came back of them.
     The stream is one `header`, any number of `part`, and one `end`. The files are written beside the workspace's own and take their
@@ -124,7 +134,18 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
           FAILED_PRECONDITION  another Save or a Restore is at work (reason SnapshotRunning). To be retried when it has ended.
           RESOURCE_EXHAUSTED   the workspace has over 1,000,000 entries (reason TooManyEntries). Not to be retried. The disk has no room for
                                the list of them (NoSpace). To be retried when there is some.
+        With `hold` it is the last save of a session that is to end: no execution begins here from its first moment until two minutes after
+        its end, and lease and idle timeout rest. A sandbox that has not ended by then, or whose Save has failed, goes on. It then also fails
+        as SessionService.Suspend does: ExecutionRunning, PackagesInstalling, ConnectionOpen and, without `force`, StateNotSaved.
         """
+
+    @_abc_1.abstractmethod
+    def Unhold(
+        self,
+        request: _snapshot_pb2.UnholdRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshot_pb2.UnholdResponse, _abc.Awaitable[_snapshot_pb2.UnholdResponse]]:
+        """Lets a session go on that a Save with `hold` has held: what it has sent could not be kept. One that is not held goes on as it does."""
 
     @_abc_1.abstractmethod
     def Restore(

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandfleet_api/executor/v1/tools.proto\x12\x19sandfleet_api.executor.v1\"(\n\tToolValue\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x12\r\n\x05\x62lobs\x18\x02 \x03(\x0c\"s\n\rToolParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nannotation\x18\x02 \x01(\t\x12\x19\n\x0c\x64\x65\x66\x61ult_text\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0ckeyword_only\x18\x04 \x01(\x08\x42\x0f\n\r_default_text\"\x99\x01\n\x08ToolSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03\x64oc\x18\x02 \x01(\t\x12<\n\nparameters\x18\x03 \x03(\x0b\x32(.sandfleet_api.executor.v1.ToolParameter\x12\x0f\n\x07returns\x18\x04 \x01(\t\x12\x13\n\x0bschema_json\x18\x05 \x01(\t\x12\x0e\n\x06secret\x18\x06 \x01(\x08\"P\n\tToolOffer\x12\x32\n\x05tools\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.ToolSpec\x12\x0f\n\x07host_id\x18\x02 \x01(\t\"~\n\x0bToolFailure\x12\x38\n\x04kind\x18\x01 \x01(\x0e\x32*.sandfleet_api.executor.v1.ToolFailureKind\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x14\n\x0cmay_have_run\x18\x04 \x01(\x08\"\x9a\x01\n\nToolAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x35\n\x05value\x18\x02 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValueH\x00\x12\x39\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.ToolFailureH\x00\x42\t\n\x07outcome\"\xb2\x01\n\x08ToolCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x37\n\targuments\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValue\x12\x14\n\x0c\x65xecution_id\x18\x04 \x01(\t\x12\x12\n\ncontext_id\x18\x05 \x01(\t\x12\x0f\n\x07service\x18\x06 \x01(\t\x12\x13\n\x0bredelivered\x18\x07 \x01(\x08\"!\n\nServeReady\x12\x13\n\x0boutstanding\x18\x01 \x03(\t\"\x1d\n\nToolCancel\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"$\n\x10ToolAcknowledged\x12\x10\n\x08\x63\x61ll_ids\x18\x01 \x03(\t\"\n\n\x08ServeEnd\"+\n\nToolReview\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04over\x18\x02 \x01(\x08\"\xf6\x01\n\x0cServeRequest\x12\x35\n\x05offer\x18\x01 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolOfferH\x00\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolAnswerH\x00\x12\x32\n\x03\x65nd\x18\x03 \x01(\x0b\x32#.sandfleet_api.executor.v1.ServeEndH\x00\x12\x37\n\x06review\x18\x04 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolReviewH\x00\x42\t\n\x07message\"\x85\x02\n\rServeResponse\x12\x36\n\x05ready\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.ServeReadyH\x00\x12\x33\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32#.sandfleet_api.executor.v1.ToolCallH\x00\x12\x37\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolCancelH\x00\x12\x43\n\x0c\x61\x63knowledged\x18\x04 \x01(\x0b\x32+.sandfleet_api.executor.v1.ToolAcknowledgedH\x00\x42\t\n\x07message*\xb1\x01\n\x0fToolFailureKind\x12!\n\x1dTOOL_FAILURE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17TOOL_FAILURE_KIND_ERROR\x10\x01\x12\x1c\n\x18TOOL_FAILURE_KIND_DENIED\x10\x02\x12\x1d\n\x19TOOL_FAILURE_KIND_TIMEOUT\x10\x03\x12!\n\x1dTOOL_FAILURE_KIND_UNAVAILABLE\x10\x04\x32s\n\x11ToolBrokerService\x12^\n\x05Serve\x12\'.sandfleet_api.executor.v1.ServeRequest\x1a(.sandfleet_api.executor.v1.ServeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandfleet_api/executor/v1/tools.proto\x12\x19sandfleet_api.executor.v1\"(\n\tToolValue\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x12\r\n\x05\x62lobs\x18\x02 \x03(\x0c\"s\n\rToolParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nannotation\x18\x02 \x01(\t\x12\x19\n\x0c\x64\x65\x66\x61ult_text\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0ckeyword_only\x18\x04 \x01(\x08\x42\x0f\n\r_default_text\"\x99\x01\n\x08ToolSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03\x64oc\x18\x02 \x01(\t\x12<\n\nparameters\x18\x03 \x03(\x0b\x32(.sandfleet_api.executor.v1.ToolParameter\x12\x0f\n\x07returns\x18\x04 \x01(\t\x12\x13\n\x0bschema_json\x18\x05 \x01(\t\x12\x0e\n\x06secret\x18\x06 \x01(\x08\"d\n\tToolOffer\x12\x32\n\x05tools\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.ToolSpec\x12\x0f\n\x07host_id\x18\x02 \x01(\t\x12\x12\n\ntakes_many\x18\x03 \x01(\x08\"~\n\x0bToolFailure\x12\x38\n\x04kind\x18\x01 \x01(\x0e\x32*.sandfleet_api.executor.v1.ToolFailureKind\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x14\n\x0cmay_have_run\x18\x04 \x01(\x08\"\x9a\x01\n\nToolAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x35\n\x05value\x18\x02 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValueH\x00\x12\x39\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.ToolFailureH\x00\x42\t\n\x07outcome\"\xb2\x01\n\x08ToolCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x37\n\targuments\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValue\x12\x14\n\x0c\x65xecution_id\x18\x04 \x01(\t\x12\x12\n\ncontext_id\x18\x05 \x01(\t\x12\x0f\n\x07service\x18\x06 \x01(\t\x12\x13\n\x0bredelivered\x18\x07 \x01(\x08\"5\n\nServeReady\x12\x13\n\x0boutstanding\x18\x01 \x03(\t\x12\x12\n\ntakes_many\x18\x02 \x01(\x08\"\x1d\n\nToolCancel\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"$\n\x10ToolAcknowledged\x12\x10\n\x08\x63\x61ll_ids\x18\x01 \x03(\t\"\n\n\x08ServeEnd\"+\n\nToolReview\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04over\x18\x02 \x01(\x08\"\xb3\x02\n\x0cServeRequest\x12\x35\n\x05offer\x18\x01 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolOfferH\x00\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolAnswerH\x00\x12\x32\n\x03\x65nd\x18\x03 \x01(\x0b\x32#.sandfleet_api.executor.v1.ServeEndH\x00\x12\x37\n\x06review\x18\x04 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolReviewH\x00\x12;\n\x0cmore_answers\x18\x05 \x03(\x0b\x32%.sandfleet_api.executor.v1.ToolAnswerB\t\n\x07message\"\xbe\x02\n\rServeResponse\x12\x36\n\x05ready\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.ServeReadyH\x00\x12\x33\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32#.sandfleet_api.executor.v1.ToolCallH\x00\x12\x37\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolCancelH\x00\x12\x43\n\x0c\x61\x63knowledged\x18\x04 \x01(\x0b\x32+.sandfleet_api.executor.v1.ToolAcknowledgedH\x00\x12\x37\n\nmore_calls\x18\x05 \x03(\x0b\x32#.sandfleet_api.executor.v1.ToolCallB\t\n\x07message*\xb1\x01\n\x0fToolFailureKind\x12!\n\x1dTOOL_FAILURE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17TOOL_FAILURE_KIND_ERROR\x10\x01\x12\x1c\n\x18TOOL_FAILURE_KIND_DENIED\x10\x02\x12\x1d\n\x19TOOL_FAILURE_KIND_TIMEOUT\x10\x03\x12!\n\x1dTOOL_FAILURE_KIND_UNAVAILABLE\x10\x04\x32s\n\x11ToolBrokerService\x12^\n\x05Serve\x12\'.sandfleet_api.executor.v1.ServeRequest\x1a(.sandfleet_api.executor.v1.ServeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandfleet_api.executor.v1.tools_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOOLFAILUREKIND']._serialized_start=1606
-  _globals['_TOOLFAILUREKIND']._serialized_end=1783
+  _globals['_TOOLFAILUREKIND']._serialized_start=1764
+  _globals['_TOOLFAILUREKIND']._serialized_end=1941
   _globals['_TOOLVALUE']._serialized_start=68
   _globals['_TOOLVALUE']._serialized_end=108
   _globals['_TOOLPARAMETER']._serialized_start=110
@@ -40,27 +40,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLSPEC']._serialized_start=228
   _globals['_TOOLSPEC']._serialized_end=381
   _globals['_TOOLOFFER']._serialized_start=383
-  _globals['_TOOLOFFER']._serialized_end=463
-  _globals['_TOOLFAILURE']._serialized_start=465
-  _globals['_TOOLFAILURE']._serialized_end=591
-  _globals['_TOOLANSWER']._serialized_start=594
-  _globals['_TOOLANSWER']._serialized_end=748
-  _globals['_TOOLCALL']._serialized_start=751
-  _globals['_TOOLCALL']._serialized_end=929
-  _globals['_SERVEREADY']._serialized_start=931
-  _globals['_SERVEREADY']._serialized_end=964
-  _globals['_TOOLCANCEL']._serialized_start=966
-  _globals['_TOOLCANCEL']._serialized_end=995
-  _globals['_TOOLACKNOWLEDGED']._serialized_start=997
-  _globals['_TOOLACKNOWLEDGED']._serialized_end=1033
-  _globals['_SERVEEND']._serialized_start=1035
-  _globals['_SERVEEND']._serialized_end=1045
-  _globals['_TOOLREVIEW']._serialized_start=1047
-  _globals['_TOOLREVIEW']._serialized_end=1090
-  _globals['_SERVEREQUEST']._serialized_start=1093
-  _globals['_SERVEREQUEST']._serialized_end=1339
-  _globals['_SERVERESPONSE']._serialized_start=1342
-  _globals['_SERVERESPONSE']._serialized_end=1603
-  _globals['_TOOLBROKERSERVICE']._serialized_start=1785
-  _globals['_TOOLBROKERSERVICE']._serialized_end=1900
+  _globals['_TOOLOFFER']._serialized_end=483
+  _globals['_TOOLFAILURE']._serialized_start=485
+  _globals['_TOOLFAILURE']._serialized_end=611
+  _globals['_TOOLANSWER']._serialized_start=614
+  _globals['_TOOLANSWER']._serialized_end=768
+  _globals['_TOOLCALL']._serialized_start=771
+  _globals['_TOOLCALL']._serialized_end=949
+  _globals['_SERVEREADY']._serialized_start=951
+  _globals['_SERVEREADY']._serialized_end=1004
+  _globals['_TOOLCANCEL']._serialized_start=1006
+  _globals['_TOOLCANCEL']._serialized_end=1035
+  _globals['_TOOLACKNOWLEDGED']._serialized_start=1037
+  _globals['_TOOLACKNOWLEDGED']._serialized_end=1073
+  _globals['_SERVEEND']._serialized_start=1075
+  _globals['_SERVEEND']._serialized_end=1085
+  _globals['_TOOLREVIEW']._serialized_start=1087
+  _globals['_TOOLREVIEW']._serialized_end=1130
+  _globals['_SERVEREQUEST']._serialized_start=1133
+  _globals['_SERVEREQUEST']._serialized_end=1440
+  _globals['_SERVERESPONSE']._serialized_start=1443
+  _globals['_SERVERESPONSE']._serialized_end=1761
+  _globals['_TOOLBROKERSERVICE']._serialized_start=1943
+  _globals['_TOOLBROKERSERVICE']._serialized_end=2058
 # @@protoc_insertion_point(module_scope)

@@ -57,12 +57,14 @@ class ToolSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., doc: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[ToolParameter, _Mapping]]] = ..., returns: _Optional[str] = ..., schema_json: _Optional[str] = ..., secret: _Optional[bool] = ...) -> None: ...
 
 class ToolOffer(_message.Message):
-    __slots__ = ("tools", "host_id")
+    __slots__ = ("tools", "host_id", "takes_many")
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    TAKES_MANY_FIELD_NUMBER: _ClassVar[int]
     tools: _containers.RepeatedCompositeFieldContainer[ToolSpec]
     host_id: str
-    def __init__(self, tools: _Optional[_Iterable[_Union[ToolSpec, _Mapping]]] = ..., host_id: _Optional[str] = ...) -> None: ...
+    takes_many: bool
+    def __init__(self, tools: _Optional[_Iterable[_Union[ToolSpec, _Mapping]]] = ..., host_id: _Optional[str] = ..., takes_many: _Optional[bool] = ...) -> None: ...
 
 class ToolFailure(_message.Message):
     __slots__ = ("kind", "reason", "message", "may_have_run")
@@ -105,10 +107,12 @@ class ToolCall(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[_Union[ToolValue, _Mapping]] = ..., execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., service: _Optional[str] = ..., redelivered: _Optional[bool] = ...) -> None: ...
 
 class ServeReady(_message.Message):
-    __slots__ = ("outstanding",)
+    __slots__ = ("outstanding", "takes_many")
     OUTSTANDING_FIELD_NUMBER: _ClassVar[int]
+    TAKES_MANY_FIELD_NUMBER: _ClassVar[int]
     outstanding: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, outstanding: _Optional[_Iterable[str]] = ...) -> None: ...
+    takes_many: bool
+    def __init__(self, outstanding: _Optional[_Iterable[str]] = ..., takes_many: _Optional[bool] = ...) -> None: ...
 
 class ToolCancel(_message.Message):
     __slots__ = ("call_id",)
@@ -135,25 +139,29 @@ class ToolReview(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., over: _Optional[bool] = ...) -> None: ...
 
 class ServeRequest(_message.Message):
-    __slots__ = ("offer", "answer", "end", "review")
+    __slots__ = ("offer", "answer", "end", "review", "more_answers")
     OFFER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     REVIEW_FIELD_NUMBER: _ClassVar[int]
+    MORE_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     offer: ToolOffer
     answer: ToolAnswer
     end: ServeEnd
     review: ToolReview
-    def __init__(self, offer: _Optional[_Union[ToolOffer, _Mapping]] = ..., answer: _Optional[_Union[ToolAnswer, _Mapping]] = ..., end: _Optional[_Union[ServeEnd, _Mapping]] = ..., review: _Optional[_Union[ToolReview, _Mapping]] = ...) -> None: ...
+    more_answers: _containers.RepeatedCompositeFieldContainer[ToolAnswer]
+    def __init__(self, offer: _Optional[_Union[ToolOffer, _Mapping]] = ..., answer: _Optional[_Union[ToolAnswer, _Mapping]] = ..., end: _Optional[_Union[ServeEnd, _Mapping]] = ..., review: _Optional[_Union[ToolReview, _Mapping]] = ..., more_answers: _Optional[_Iterable[_Union[ToolAnswer, _Mapping]]] = ...) -> None: ...
 
 class ServeResponse(_message.Message):
-    __slots__ = ("ready", "call", "cancel", "acknowledged")
+    __slots__ = ("ready", "call", "cancel", "acknowledged", "more_calls")
     READY_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    MORE_CALLS_FIELD_NUMBER: _ClassVar[int]
     ready: ServeReady
     call: ToolCall
     cancel: ToolCancel
     acknowledged: ToolAcknowledged
-    def __init__(self, ready: _Optional[_Union[ServeReady, _Mapping]] = ..., call: _Optional[_Union[ToolCall, _Mapping]] = ..., cancel: _Optional[_Union[ToolCancel, _Mapping]] = ..., acknowledged: _Optional[_Union[ToolAcknowledged, _Mapping]] = ...) -> None: ...
+    more_calls: _containers.RepeatedCompositeFieldContainer[ToolCall]
+    def __init__(self, ready: _Optional[_Union[ServeReady, _Mapping]] = ..., call: _Optional[_Union[ToolCall, _Mapping]] = ..., cancel: _Optional[_Union[ToolCancel, _Mapping]] = ..., acknowledged: _Optional[_Union[ToolAcknowledged, _Mapping]] = ..., more_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ...) -> None: ...

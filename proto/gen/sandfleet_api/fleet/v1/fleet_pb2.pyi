@@ -37,6 +37,25 @@ class EgressState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EGRESS_STATE_OPENING: _ClassVar[EgressState]
     EGRESS_STATE_OPEN: _ClassVar[EgressState]
 
+class OnIdle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_IDLE_UNSPECIFIED: _ClassVar[OnIdle]
+    ON_IDLE_END: _ClassVar[OnIdle]
+    ON_IDLE_SUSPEND: _ClassVar[OnIdle]
+    ON_IDLE_SNAPSHOT: _ClassVar[OnIdle]
+
+class Recovery(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RECOVERY_UNSPECIFIED: _ClassVar[Recovery]
+    RECOVERY_WORKSPACE: _ClassVar[Recovery]
+    RECOVERY_SNAPSHOT: _ClassVar[Recovery]
+
+class SuspendTo(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SUSPEND_TO_UNSPECIFIED: _ClassVar[SuspendTo]
+    SUSPEND_TO_VOLUME: _ClassVar[SuspendTo]
+    SUSPEND_TO_SNAPSHOT: _ClassVar[SuspendTo]
+
 class Mark(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MARK_UNSPECIFIED: _ClassVar[Mark]
@@ -56,6 +75,16 @@ EGRESS_STATE_UNSPECIFIED: EgressState
 EGRESS_STATE_DENIED: EgressState
 EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
+ON_IDLE_UNSPECIFIED: OnIdle
+ON_IDLE_END: OnIdle
+ON_IDLE_SUSPEND: OnIdle
+ON_IDLE_SNAPSHOT: OnIdle
+RECOVERY_UNSPECIFIED: Recovery
+RECOVERY_WORKSPACE: Recovery
+RECOVERY_SNAPSHOT: Recovery
+SUSPEND_TO_UNSPECIFIED: SuspendTo
+SUSPEND_TO_VOLUME: SuspendTo
+SUSPEND_TO_SNAPSHOT: SuspendTo
 MARK_UNSPECIFIED: Mark
 MARK_UNTRUSTED: Mark
 MARK_SECRET: Mark
@@ -136,7 +165,7 @@ class Gang(_message.Message):
     def __init__(self, gang_id: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class ClaimRequest(_message.Message):
-    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket")
+    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket", "on_idle", "recovery", "snapshot_period")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +208,9 @@ class ClaimRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     GANG_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    ON_IDLE_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_PERIOD_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     template: str
     labels: _containers.ScalarMap[str, str]
@@ -200,7 +232,10 @@ class ClaimRequest(_message.Message):
     priority: str
     gang: Gang
     ticket: bytes
-    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+    on_idle: OnIdle
+    recovery: Recovery
+    snapshot_period: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ..., on_idle: _Optional[_Union[OnIdle, str]] = ..., recovery: _Optional[_Union[Recovery, str]] = ..., snapshot_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Queued(_message.Message):
     __slots__ = ("position", "eta", "reason", "message", "eta_p90", "queue", "ticket")
@@ -293,22 +328,26 @@ class CountersignJournalResponse(_message.Message):
     def __init__(self, heads: _Optional[_Iterable[_Union[JournalHead, _Mapping]]] = ...) -> None: ...
 
 class SuspendRequest(_message.Message):
-    __slots__ = ("sandbox_id", "force", "timeout")
+    __slots__ = ("sandbox_id", "force", "timeout", "to")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     force: bool
     timeout: _duration_pb2.Duration
-    def __init__(self, sandbox_id: _Optional[str] = ..., force: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    to: SuspendTo
+    def __init__(self, sandbox_id: _Optional[str] = ..., force: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., to: _Optional[_Union[SuspendTo, str]] = ...) -> None: ...
 
 class SuspendResponse(_message.Message):
-    __slots__ = ("sandbox", "suspension")
+    __slots__ = ("sandbox", "suspension", "snapshot_id")
     SANDBOX_FIELD_NUMBER: _ClassVar[int]
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     sandbox: Sandbox
     suspension: _session_pb2.Suspension
-    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., suspension: _Optional[_Union[_session_pb2.Suspension, _Mapping]] = ...) -> None: ...
+    snapshot_id: str
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., suspension: _Optional[_Union[_session_pb2.Suspension, _Mapping]] = ..., snapshot_id: _Optional[str] = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
     __slots__ = ("sandbox_id", "max_wait")

@@ -27,7 +27,7 @@ def played(*phases, parent=PARENT, first_output=0, verdict=OK):
 
 
 def test_phases_follow_each_other_and_fill_the_execution():
-    own, *phases = played(("queue", 5), ("prepare", 2), ("run", 10), ("roll_back", 3))
+    own, *phases = played(("queue", 5), ("prepare", 2), ("run", 0.1), ("roll_back", 3))
     assert [phase.name for phase in phases] == ["queue", "prepare", "run", "roll_back"]
     assert {phase.parent_span_id for phase in phases} == {own.span_id}
     assert [phase.start for phase in phases[1:]] == [phase.end for phase in phases[:-1]]
@@ -35,16 +35,21 @@ def test_phases_follow_each_other_and_fill_the_execution():
     assert len({span.span_id for span in (own, *phases)}) == 5
 
 
-def test_phases_in_which_nothing_was_waited_for_are_left_out_but_the_run_is_not():
-    _, *phases = played(("prepare", 0.05), ("run", 0.01))
-    assert [phase.name for phase in phases] == ["run"]
+def test_phases_in_which_nothing_was_waited_for_are_left_out_but_the_run_beside_others_is_not():
+    _, *phases = played(("prepare", 0.5), ("copy", 2), ("run", 0.01))
+    assert [phase.name for phase in phases] == ["copy", "run"]
+
+
+def test_an_execution_that_only_ran_is_one_span():
+    (own,) = played(("queue", 0.5), ("prepare", 0.5), ("run", 10), first_output=1_001 * MS + 1)
+    assert (own.name, own.end - own.start) == ("execute_cell", 11 * MS)
 
 
 def test_the_wait_for_the_first_output_begins_with_the_run():
     _, run, first = played(("run", 10), first_output=1_004 * MS)
     assert (first.name, first.start, first.end) == ("first_output", run.start, 1_004 * MS)
     # Output of an earlier attempt is none of this run.
-    assert [span.name for span in played(("run", 10), first_output=900 * MS)] == ["execute_cell", "run"]
+    assert [span.name for span in played(("run", 10), first_output=900 * MS)] == ["execute_cell"]
 
 
 def test_a_cell_that_begins_again_and_again_has_a_bounded_number_of_phases():

@@ -8,7 +8,6 @@ from unittest import mock
 
 import pytest
 from contract.executor.harness import until
-from sandfleet_executor.core.tools.calls import Sent
 from sandfleet_executor.core.tools.values import Caller, Failure, Tool, Value
 from sandfleet_executor.effects.tools import broker, lines
 from sandfleet_executor.worker.base import frames
@@ -31,8 +30,8 @@ async def asked():
     open_lines = [await asyncio.open_unix_connection(f"\0{name}") for _ in range(CALLS)]
     for _, writer in open_lines:
         writer.write(frames.encode({"op": "call", "key": key, "tool": "large", "sizes": [2]}, b"{}"))
-    calls = [await stream.next() for _ in range(CALLS)]
-    assert all(isinstance(each, Sent) for each in calls)
+    calls = [sent for _ in range(CALLS) for sent in (await stream.next()).calls]
+    assert len(calls) == CALLS
     try:
         yield made, stream, [each.call.id for each in calls], [reader for reader, _ in open_lines]
     finally:

@@ -87,6 +87,17 @@ class Suspensions:
             self._wait_to_return(sandbox.sandbox_id)
         return [*actions, *self._cycle.run(sandbox.pool, now)]
 
+    def take_in(self, sandbox: Sandbox, now: float) -> None:
+        """A session that no fleet had in its memory sleeps here, and may be resumed. Raises FleetError without room."""
+        self.check_room(sandbox.sandbox_id)
+        self._inventory.put(replace(sandbox, suspended_until=self._end(sandbox, None, now)))
+
+    def filling(self, sandbox_uid: str, now: float) -> None:
+        """A sandbox is being filled, which takes its time: its start is not overdue yet."""
+        sandbox = self._inventory.of_incarnation(sandbox_uid)
+        if sandbox is not None and sandbox.state in {State.RESUMING, State.RECOVERING}:
+            self._inventory.put(replace(sandbox, started=now))
+
     def resumed(self, sandbox_id: str, now: float) -> list[Action]:
         """Another writer has resumed the session: its next incarnation is on its way."""
         sandbox = self._inventory.get(sandbox_id)
