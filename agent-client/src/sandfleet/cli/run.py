@@ -152,7 +152,7 @@ def _run_code(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execu
     language = options.language or _language(options.file or "", code)
     if language.startswith(notebook.KERNEL):
         return _run_cell(sandbox, code, options, language)
-    return (_run_bash if language == "bash" else _CELLS[language])(sandbox, code, options)
+    return _RUNNERS[language](sandbox, code, options)
 
 
 def _run_notebook(sandbox: Sandbox, pages: dict[str, Any], options: argparse.Namespace) -> Execution:
@@ -226,14 +226,6 @@ def _both(one: Callable[[T], None] | None, other: Callable[[T], None] | None) ->
     return tell
 
 
-_CELLS = {
-    "python": _run_python,
-    "javascript": partial(_run_javascript, language="javascript"),
-    "typescript": partial(_run_javascript, language="typescript"),
-    "sql": _run_sql,
-}
-
-
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:
     # As a file, since one argument of a program is at most 128 KiB long.
     sandbox.files.write(_SCRIPT, code)
@@ -247,6 +239,15 @@ def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Comma
         background=True,
     )
     return interrupts.followed(handle)
+
+
+_RUNNERS: dict[str, Callable[[Sandbox, str, argparse.Namespace], Execution | CommandResult]] = {
+    "bash": _run_bash,
+    "python": _run_python,
+    "javascript": partial(_run_javascript, language="javascript"),
+    "typescript": partial(_run_javascript, language="typescript"),
+    "sql": _run_sql,
+}
 
 
 def _to_stdout(text: str) -> None:

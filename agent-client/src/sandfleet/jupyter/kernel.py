@@ -60,7 +60,8 @@ class Kernel:
         # So that the first cell need not wait as long.
         self._tasks = {asyncio.create_task(self._begin())}
         try:
-            await asyncio.wait((self._over, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [self._over, *tasks]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for each in tasks:
                 if each.done():
                     each.result()
@@ -157,14 +158,13 @@ class Kernel:
             self._cells += 1
             self._wire.publish("execute_input", {"code": code, "execution_count": self._cells}, request)
         count = {"execution_count": self._cells}
+        failed: dict[str, Any] | None
         try:
-            execution = await self._run(request, code, silent=silent)
+            failed = content.error_of(await self._run(request, code, silent=silent))
         except SandfleetError as error:
             if isinstance(error, SandboxEnded):
                 await self._seat.lost()
             failed = _failed(error)
-        else:
-            failed = content.error_of(execution)
         if failed is None:
             return {"status": "ok", "payload": [], "user_expressions": {}, **count}
         if not silent:

@@ -83,13 +83,9 @@ def _read_own(said: Mapping[str, Any], depth: int = 0) -> Chart | None:
     charts = tuple(found for each in said.get("charts", ())[:_MOST] if (found := _read_own(each, depth + 1)))
     elements = tuple(_frozen(each) for each in said.get("elements", ())[:_MOST] if isinstance(each, dict))
     left_out = said.get("left_out", 0)
-    return Chart(
-        said["type"],
-        *(str(said.get(name, "")) for name in ("title", "x_label", "y_label")),
-        elements,
-        charts,
-        left_out if isinstance(left_out, int) else 0,
-    )
+    title, x_label, y_label = (str(said.get(name, "")) for name in ("title", "x_label", "y_label"))
+    left_out = left_out if isinstance(left_out, int) else 0
+    return Chart(said["type"], title, x_label, y_label, elements, charts, left_out)
 
 
 def _frozen(element: Mapping[str, Any]) -> Mapping[str, Any]:

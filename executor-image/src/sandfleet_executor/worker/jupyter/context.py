@@ -64,7 +64,7 @@ class ContextLoop:
                     raise frames.FrameError(f"cannot do {unknown!r}")
 
     def _wait(self, *descriptors: int, seconds: float | None = None) -> set[int]:
-        milliseconds = None if seconds is None else max(0.0, seconds) * 1000
+        milliseconds = None if seconds is None else max(0, round(seconds * 1000))
         return self._kernel.wait(self._watch.woken, *descriptors, milliseconds=milliseconds)
 
     def _await_kernel(self) -> None:
@@ -163,13 +163,14 @@ class ContextLoop:
     def _look(self, header: Mapping[str, Any], code: str, descriptor: int) -> None:
         """Completion and inspection by the kernel; without an answer in time the other end of the socket says so."""
         with socket.socket(fileno=descriptor) as sock:
-            request = {"code": code, "cursor_pos": int(header["cursor"])}
+            cursor = int(header["cursor"])
+            request: dict[str, Any] = {"code": code, "cursor_pos": cursor}
             if header["op"] == "inspect":
                 request["detail_level"] = int(header.get("detail_level", 0))
             found = self._ask(f"{header['op']}_request", request, float(header["seconds"]))
             if found is not None:
                 answer = _completed if header["op"] == "complete" else _inspected
-                sock.sendall(answer(found, code, request["cursor_pos"]))
+                sock.sendall(answer(found, code, cursor))
 
     def _ask(self, kind: str, content: dict[str, Any], seconds: float) -> Mapping[str, Any] | None:
         until = time.monotonic() + seconds

@@ -70,7 +70,7 @@ class Kernel(program.Program):
             os.close(null)
             os.close(raw)
 
-    def wait(self, *descriptors: int, milliseconds: float | None = None) -> set[int]:
+    def wait(self, *descriptors: int, milliseconds: int | None = None) -> set[int]:
         """Waits for messages or one of the descriptors; the descriptors that are ready."""
         for each in descriptors:
             self._poller.register(each, zmq.POLLIN)

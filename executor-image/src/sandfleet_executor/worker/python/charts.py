@@ -102,8 +102,8 @@ def _boxes(axes: Any, room: _Room) -> Iterator[Element]:
     for xs, ys in room.cut(boxes):
         low, high, middle = min(ys), max(ys), (min(xs) + max(xs)) / 2
         level = [y[0] for x, y in lines if len(x) == 2 and y[0] == y[1] and x[0] == min(xs) and low <= y[0] <= high]
-        ends = [y for x, y in lines if len(x) == 2 and x[0] == x[1] and abs(x[0] - middle) < 1e-9 for y in y]
-        far = [y for x, ys_ in lines if x and set(x) == {middle} and len(x) != 2 for y in ys_]
+        ends = [end for x, y in lines if len(x) == 2 and x[0] == x[1] and abs(x[0] - middle) < 1e-9 for end in y]
+        far = [value for x, y in lines if x and set(x) == {middle} and len(x) != 2 for value in y]
         yield {
             "label": _text(names.get(round(middle, 6), _number(middle))),
             "min": _number(min([low, *ends])),
