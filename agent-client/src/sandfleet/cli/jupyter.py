@@ -9,9 +9,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from sandfleet.cli import FAILED, OK, USAGE, create, notebook, refuse, what
+from sandfleet.cli import FAILED, OK, USAGE, create, refuse, what
 from sandfleet.cli.run import a_language
-from sandfleet.jupyter import kernelspec
+from sandfleet.jupyter import kernelspec, notebook
 
 _TITLES = {"python": "Python", "bash": "Bash", "javascript": "JavaScript", "sql": "SQL", "typescript": "TypeScript"}
 

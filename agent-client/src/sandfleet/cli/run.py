@@ -21,10 +21,10 @@ from sandfleet.cli import (
     create,
     end_at_sigterm,
     interrupts,
-    notebook,
     refuse,
     what,
 )
+from sandfleet.jupyter import notebook
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
 

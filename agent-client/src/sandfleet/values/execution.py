@@ -14,7 +14,7 @@ from sandfleet.values.root import SandfleetError
 from sandfleet.values.variables import Autosaved
 
 if TYPE_CHECKING:
-    from sandfleet.values.charts import Chart
+    from sandfleet.charts import Chart
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -232,7 +232,7 @@ class Result:
     @property
     def chart(self) -> Chart | None:
         """What it shows as data, if it is a figure of Matplotlib, Plotly or Vega-Lite (Altair) of a known kind."""
-        from sandfleet.values import charts
+        from sandfleet import charts
 
         return charts.of_parts(self.parts)
 

@@ -62,7 +62,7 @@ def check_code(code: str) -> str:
 def check_language(
     language: str, find: Callable[[str], object], names: str, *, doing: str = "create a context for"
 ) -> str:
-    """The language's name; "python" for none. `find` gives None for one that there is not, `names` are those that are."""
+    """The language's name; "python" for none. `find` gives None for one that is not there; `names` for the message."""
     if language and find(language) is None:
         raise BadRequest(f"cannot {doing} {language[:80]!r}: languages are {names}")
     return language or "python"

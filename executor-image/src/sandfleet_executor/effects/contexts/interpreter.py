@@ -90,7 +90,7 @@ class Interpreter:
     async def start(
         cls, namespace: Namespace, cwd: str, envs: dict[str, str], options: dict[str, Any], *, announced: bool = False
     ) -> "Interpreter":
-        """`announced`: it says when it is ready. Raises NamespaceError, and BadRequest where it does not come to that."""
+        """`announced`: it says when it is ready. Raises NamespaceError, and BadRequest where it never says so."""
         request = {"cwd": cwd, "envs": envs, "options": options}
 
         async def begin(self: Interpreter, fds: Sequence[int]) -> Child:

@@ -42,7 +42,7 @@ class Kernel(NamedTuple):
 
 
 def folders() -> list[str]:
-    """Where kernelspecs stand, the first ones first: those of the workspace, of the session's Python, and the system's."""
+    """Where kernelspecs stand, in their order: of the workspace, of the session's Python, and of the system."""
     given = [each for each in os.environ.get("JUPYTER_PATH", "").split(os.pathsep) if each]
     home, packages = os.environ.get("HOME", ""), os.environ.get("SANDFLEET_PACKAGES", "")
     own = [f"{home}/.local/share/jupyter"] if home else []

@@ -100,7 +100,10 @@ class Shell(program.Program):
         self._write_line(self._run(name, envs, last) + self._report(name))
 
     def look(self, name: str, question: str) -> None:
-        """Has a subshell answer; the answer's name says when it has. As a condition it cannot end a shell with `set -e`."""
+        """Has a subshell answer; the answer's name says when it has.
+
+        As a condition it cannot end a shell with `set -e`.
+        """
         os.ftruncate(self._said, 0)
         asked = f"if ( {question} ) </dev/null >|{self._own}/{self._said}; then :; fi"
         line = f"{{ {asked}; {self._answer(f'looked {name}')}; }} 2>/dev/null"

@@ -1,4 +1,4 @@
-"""The process of a Jupyter kernel and its sockets, which are files in a folder of its own: nothing listens on a network."""
+"""The process of a Jupyter kernel and its sockets: files in a folder of its own, so nothing listens on a network."""
 
 import contextlib
 import json

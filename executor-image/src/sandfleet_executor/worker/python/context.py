@@ -13,10 +13,11 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from ..base import frames, linux, parts, process
 from ..tools import functions
-from . import cells, copies, display, errors, looks
+from . import cells, copies, errors, looks
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
+from .shown import display
 from .state import sql, tables, variables
 from .user_process import UserProcess
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base import frames, parts, tables
-from . import display, signals
+from . import signals
+from .shown import display
 
 MAX_RESULTS = 1000
 MAX_ID_CHARACTERS = 256

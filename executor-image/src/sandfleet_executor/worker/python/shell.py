@@ -15,7 +15,8 @@ from traitlets.config import Config
 
 from ..base import parts
 from ..packages import pip
-from . import charts, display, errors, system
+from . import errors, system
+from .shown import charts, display
 
 # Types that IPython shows with repr(), unless code registers another printer for them.
 SIMPLE = (bool, bytes, complex, float, int, str)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sandfleet_executor.worker.python import charts
+from sandfleet_executor.worker.python.shown import charts
 
 pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure

@@ -7,8 +7,8 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet.values import charts
-from sandfleet.values.charts import CHART, PLOTLY, Chart, of_parts
+from sandfleet import charts
+from sandfleet.charts import CHART, PLOTLY, Chart, of_parts
 from sandfleet.values.execution import Result
 
 VEGA = "application/vnd.vegalite.v5+json"

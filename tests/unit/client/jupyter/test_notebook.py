@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from sandfleet.cli import notebook
+from sandfleet.jupyter import notebook
 from sandfleet.values.execution import Cleared, Result
 
 

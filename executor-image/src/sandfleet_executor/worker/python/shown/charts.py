@@ -1,7 +1,7 @@
 """What a figure of Matplotlib shows, as data beside its image: kinds, labels and points of its axes.
 
 The figure is the user's object: whatever fails, there is no data, and the image comes alone. Nothing of Matplotlib is
-imported. The form is that of `CHART`, which the client reads (values/charts.py):
+imported. The form is that of `CHART`, which the client reads (sandfleet/charts.py):
   {"type", "title", "x_label", "y_label", "elements": […], "left_out": count}
   line, scatter  {"label", "points": [[x, y], …]}        bar  {"label", "group", "value"}
   pie            {"label", "share"}                      box  {"label", "min", "q1", "median", "q3", "max", "outliers"}
