@@ -267,6 +267,10 @@ class FakeFleetService:
         """Give a new token."""
         yield self._ended() or fleet_pb2.RenewResponse(**self._fake.open())
 
+    async def Resume(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Bind at once while it is there: a sandbox of this fleet never sleeps."""
+        yield self._ended() or fleet_pb2.ResumeResponse(bound=self._fake.bound().bound)
+
     async def Release(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """End the sandbox."""
         self._fake.ended, was_there = True, not self._fake.ended

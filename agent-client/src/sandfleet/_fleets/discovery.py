@@ -116,7 +116,13 @@ async def find_awake(
     except (SandboxSuspended, SandboxEnded) as error:
         if (fleet := fleet or await _fleet_of_sleeping(sandbox_id, error)) is None:
             raise
-        link, _, resumption = await fleet.open_resumed(sandbox_id, max_wait=DEFAULT_MAX_WAIT, rpc_timeout=rpc_timeout)
+        try:
+            link, _, resumption = await fleet.open_resumed(
+                sandbox_id, max_wait=DEFAULT_MAX_WAIT, rpc_timeout=rpc_timeout
+            )
+        except SandboxEnded:
+            # Nothing keeps it: what was found out first says more.
+            raise error from None
         return link, resumption
 
 
