@@ -6,6 +6,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,16 @@ class Said(NamedTuple):
     out: str
     text: str | None
     error: str | None
+
+
+# IPython shows a function with its module and arguments, Python with its place in memory.
+FUNCTION = re.compile(r"<function (?:__main__\.)?(\w+)(?: at 0x[0-9a-f]+|\([^)]*\))>")
+
+
+def alike(said: Said) -> Said:
+    """Without what differs from process to process."""
+    out, text = (FUNCTION.sub(r"<function \1>", each or "") for each in (said.out, said.text))
+    return Said(out, None if said.text is None else text, said.error)
 
 
 class Maker:

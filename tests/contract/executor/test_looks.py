@@ -116,7 +116,7 @@ async def test_a_context_whose_cell_runs_is_busy(sandbox, context):
 # By language: a cell, what is begun, a match, what it replaces, a name, and what is said of it.
 SAID = {
     "bash": (
-        "set -e; own_name=3; own_f() { echo in; }",
+        "set -e; own_name() { :; }; own_f() { echo in; }",
         "echo é; own_n",
         "own_name",
         (8, 13),

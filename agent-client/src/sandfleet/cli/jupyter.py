@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sandfleet.cli import FAILED, OK, USAGE, create, refuse, what
-from sandfleet.cli.run import a_language
+from sandfleet.cli.run import Languages
 from sandfleet.jupyter import kernelspec, notebook
 
 _TITLES = {"python": "Python", "bash": "Bash", "javascript": "JavaScript", "sql": "SQL", "typescript": "TypeScript"}
@@ -42,7 +42,7 @@ def _action(
 def _language(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language",
-        type=a_language,
+        choices=Languages(),
         default="python",
         metavar="NAME",
         help=f"{', '.join(notebook.LANGUAGES)}, or {notebook.KERNEL}NAME (default: python)",

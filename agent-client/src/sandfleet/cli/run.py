@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--code", metavar="CODE", help="run this code instead of a file")
     parser.add_argument(
         "--language",
-        type=a_language,
+        choices=Languages(),
         metavar="NAME",
         help=f"{', '.join(notebook.LANGUAGES)}, or {notebook.KERNEL}NAME for a Jupyter kernel of the sandbox"
         " (default: by the file's suffix or #! line, else python)",
@@ -76,11 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
 
 
-def a_language(text: str) -> str:
-    """Read the name of a language."""
-    if text in notebook.LANGUAGES or text.startswith(notebook.KERNEL):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(notebook.LANGUAGES)} and {notebook.KERNEL}NAME")
+class Languages:
+    """The names of those that may be asked for: `--language` completes the known ones."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*notebook.LANGUAGES, notebook.KERNEL))
+
+    def __contains__(self, name: str) -> bool:
+        return name in notebook.LANGUAGES or name.startswith(notebook.KERNEL)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -228,7 +228,7 @@ def test_names_of_changed_files_never_lead_outside_of_the_output(fake: FakeFleet
         (["k"], ["kill"]),
         (["sandboxes", "l"], ["logs", "ls"]),
         (["run", "--la"], ["--language"]),
-        (["run", "--language", ""], ["bash", "javascript", "python", "sql"]),
+        (["run", "--language", ""], ["bash", "javascript", "jupyter-", "python", "sql", "typescript"]),
         (["ls", "--wa"], ["--watch"]),
         (["completion", "z"], ["zsh"]),
         (["run", "--", "--la"], []),

@@ -21,7 +21,8 @@ def test_a_language_without_its_libraries_is_missing_with_the_reason(monkeypatch
 
 
 def test_an_unknown_language_is_missing_with_the_known_ones():
-    assert languages.missing("cobol") == "languages are python, bash, javascript, sql"
+    known = "python, bash, javascript, sql, typescript, and jupyter-NAME for a Jupyter kernel of the sandbox"
+    assert languages.missing("cobol") == f"languages are {known}"
 
 
 def test_what_a_language_declares_and_what_it_says_of_itself_agree():

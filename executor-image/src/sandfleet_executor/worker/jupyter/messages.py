@@ -11,8 +11,8 @@ MAX_RESULTS = 1000
 MAX_ID_CHARACTERS = 256
 MAX_NAME_CHARACTERS = 200
 MAX_VALUE_BYTES, MAX_TRACEBACK_CHARACTERS = 64 << 10, 64 << 10
-# Escape sequences of terminals: kernels colour their tracebacks.
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Escape sequences of terminals: kernels colour their tracebacks. Help of R is printed twice where it is bold.
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|.\x08")
 STREAMS = {"stdout": 1, "stderr": 2}
 INTERRUPTED = {"name": "Interrupted", "value": "", "traceback": "", "frames": []}
 
