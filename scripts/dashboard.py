@@ -139,6 +139,33 @@ ROWS: list[tuple[str, list[tuple[str, str, list[tuple[str, str]]]]]] = [
         ],
     ),
     (
+        "Snapshots",
+        [
+            (
+                "Snapshots that were handled",
+                "reqps",
+                [(rate("sandfleet_snapshot_jobs_total", "job, end"), "{{job}} {{end}}")],
+            ),
+            (
+                "Time of a snapshot",
+                "s",
+                [
+                    (quantile(0.5, "sandfleet_snapshot_seconds", "job"), "median {{job}}"),
+                    (quantile(0.99, "sandfleet_snapshot_seconds", "job"), "99th percentile {{job}}"),
+                ],
+            ),
+            (
+                "Data of snapshots",
+                "Bps",
+                [
+                    (rate("sandfleet_snapshot_bytes_total", "job"), "{{job}}"),
+                    ("sum(rate(sandfleet_snapshot_new_bytes_total[$__rate_interval]))", "new"),
+                    ("sum(rate(sandfleet_snapshot_stored_bytes_total[$__rate_interval]))", "stored"),
+                ],
+            ),
+        ],
+    ),
+    (
         "Control plane",
         [
             ("Leaders", "short", [(LEADER, "{{app_kubernetes_io_component}}")]),

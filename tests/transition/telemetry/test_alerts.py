@@ -83,12 +83,15 @@ class Plane:
         self.work()
 
     def work(self) -> None:
-        """What a session has run so far, and a review that was answered."""
+        """What a session has run so far, a review that was answered and a snapshot that was saved."""
         ends = {End("cell", "ok", "none"): Ended((10 * self.turns, 0, 0, 0, 0, 0, 0), 0.05 * self.turns)}
         held = {"memory_bytes": 1 << 28, "disk_bytes": 1 << 20, "processes": 4}
         spent = {"wall_seconds": 1.0 * self.turns, "cpu_seconds": 0.5 * self.turns}
         self.fleet.sessions.read(a_sandbox(), Reading(**spent, **held, ends=ends, calls={"ok": 2 * self.turns}))
         self.fleet.reviews.answered("team/one", "approve", 20.0)
+        self.fleet.snapshots.ended(
+            "save", "done", 1.0, {"bytes": 3 << 20, "new_bytes": 2 << 20, "stored_bytes": 1 << 20}
+        )
 
     def scrape(self) -> str:
         """What Prometheus reads from both processes."""
