@@ -136,7 +136,7 @@ class GatewayBed:
     def begin(self, who="alice", stub=None, *, wait=False):
         """With `wait`, for a server that may still be starting."""
         metadata = (("authorization", f"Bearer {who}"),) if who else ()
-        return Tunnel((stub or self.stub()).Tunnel(metadata=metadata, timeout=60, wait_for_ready=wait))
+        return Tunnel((stub or self.stub()).Tunnel(metadata=metadata, timeout=110, wait_for_ready=wait))
 
     async def tunnel(self, sandbox="team/one", who="alice", stub=None):
         """One that is open."""
