@@ -87,6 +87,8 @@ def spawner_options(
         "workspace": bwrap.WORKSPACE if contained else config.workspace,
         "mounts": [mount.target for mount in mounts],
         "counts_writes": counts_writes,
+        # Only bubblewrap sets no_new_privs, without which a filter cannot be installed.
+        "filters_calls": contained and not under_gvisor(),
         # A new one each time: where the network is the pod's, an earlier one may still be open.
         "tools_socket": f"sandfleet-tools-{secrets.token_hex(8)}" if config.brokered else "",
         "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own

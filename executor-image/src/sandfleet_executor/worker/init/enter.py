@@ -10,6 +10,9 @@ import sys
 
 CLONE_NEWUSER = 0x10000000
 PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+# More than any kernel has.
+CAPABILITIES = 64
 INNER_ID = 1000
 
 
@@ -18,12 +21,19 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
+def drop_bounding_set(libc: ctypes.CDLL) -> None:
+    """No program that this process becomes or starts can have a capability."""
+    for number in range(CAPABILITIES):
+        libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+
+
 def main() -> None:
     uid = int(sys.argv[1])
+    libc = ctypes.CDLL(None, use_errno=True)
     os.setgroups([])
+    drop_bounding_set(libc)
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    libc = ctypes.CDLL(None, use_errno=True)
     # After a change of uid, /proc/self belongs to root until this is set.
     libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     # Without user namespaces the sandbox's own uid is the only separation; Describe reports that.
@@ -31,6 +41,8 @@ def main() -> None:
         write("/proc/self/setgroups", "deny")
         write("/proc/self/uid_map", f"{INNER_ID} {uid} 1")
         write("/proc/self/gid_map", f"{INNER_ID} {uid} 1")
+        # A new user namespace begins with all of them.
+        drop_bounding_set(libc)
     # The capabilities in the new namespace end with exec, because the inner uid is not 0.
     os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
 

@@ -38,7 +38,7 @@ from typing import Any, NoReturn
 
 from .. import languages
 from ..base import frames, linux, tree
-from . import child, connect, freezer, meter, ports, preload
+from . import child, connect, freezer, meter, ports, preload, syscalls
 
 # A Python context's address space is limited to this much above the memory limit: a second line, for one huge
 # allocation.
@@ -287,6 +287,8 @@ def main(options: dict[str, Any]) -> None:
     linux.set_limit("RLIMIT_CORE", 0)
     separated = linux.separated_user()
     linux.hide_from_peers()
+    if options["filters_calls"]:
+        syscalls.install()
     # The namespace's own: what there is besides them can only be read.
     places = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in ("/tmp", "/")]  # noqa: S108
     hello = {
