@@ -128,10 +128,14 @@ async def test_no_environment_that_can_be_read_holds_a_secret(executor, unprotec
     assert await value(unprotected, code) is True
 
 
-async def test_pid_1_cannot_be_traced_though_tracing_works(executor):
+async def test_pid_1_cannot_be_traced_though_tracing_works(executor, unprotected):
     attached = await value(executor, TRACE)
     assert attached[0] == "Operation not permitted"
-    assert attached[1] == "attached"
+    # On one machine the filter of system calls refuses all tracing: the control is a process without it.
+    filtered = "no_new_privs of its own" in executor.host.traits
+    assert attached[1] == ("Operation not permitted" if filtered else "attached")
+    own = TRACE.replace("attach(1)", "''")
+    assert (await value(unprotected if filtered else executor, own))[1] == "attached"
 
 
 async def test_nothing_of_pid_1_can_be_read(executor):
