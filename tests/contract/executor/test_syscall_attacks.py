@@ -23,7 +23,7 @@ def forked(work):
     os.waitpid(pid, 0)
     return os.read(ours, 100).decode()
 def file():
-    return os.open("/tmp/of-a-test", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    return os.open("/tmp", os.O_RDWR | os.O_TMPFILE)
 def family(number):
     import socket
     try:
