@@ -1,4 +1,4 @@
-"""The gateway's connection to the fleet that leads."""
+"""A connection to the fleet that leads."""
 
 import asyncio
 from collections.abc import Callable, Iterable
