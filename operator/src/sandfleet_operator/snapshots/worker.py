@@ -1,7 +1,8 @@
-"""The snapshotter of one machine: a process of its own beside the fleet. JSON lines on its standard input and output.
+"""What a snapshotter does. On one machine it is a process beside the fleet, with JSON lines as its input and output.
 
 The fleet starts it at the first snapshot. It ends with its input. Requests have an `id` and an `op`; each gets any
 number of {"id", "event": "progress", …}, then {"id", "event": "done", …} or {"id", "event": "failed", …}.
+On Kubernetes the same goes over a stream (fleet/snapshots/dialer.py).
 """
 
 import asyncio
@@ -53,6 +54,13 @@ class Worker:
         task = self._tasks[number] = asyncio.create_task(self._run(number, request))
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
 
+    async def close(self) -> None:
+        """Ends all jobs."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _run(self, number: int, request: Mapping[str, Any]) -> None:
         try:
             answer = await getattr(self, f"_{request['op']}")(request)
@@ -93,7 +101,7 @@ class Worker:
         if about.keep.days is not None:
             # Those of sessions that have ended without their fleet.
             await self._store.retain(tenant)
-        return _shown(manifest) | ({"facts": _text(await self._facts(tenant, manifest))} if hold else {})
+        return shown(manifest) | ({"facts": _text(await self._facts(tenant, manifest))} if hold else {})
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)
@@ -102,7 +110,7 @@ class Worker:
             tell = self._teller(int(request["id"]))
             since = request["undone_since"]
             answer = await restore(_place(request), reader, force=request["force"], tell=tell, undone_since=since)
-        return _shown(manifest) | {"answer": _text(answer.SerializeToString())}
+        return shown(manifest) | {"answer": _text(answer.SerializeToString())}
 
     async def _unhold(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await unhold(_place(request))
@@ -110,7 +118,7 @@ class Worker:
 
     async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)
-        return _shown(manifest) | {"facts": _text(await self._facts(request["tenant"], manifest))}
+        return shown(manifest) | {"facts": _text(await self._facts(request["tenant"], manifest))}
 
     async def _newest_of(self, tenant: str, sandbox: str) -> str:
         """The snapshot that may have most of what the sandbox has now; its executor decides what of it holds."""
@@ -132,14 +140,14 @@ class Worker:
         if not found:
             return {}
         newest = max(found, key=lambda one: one.created_ms)
-        return _shown(newest) | {"claim": newest.about.claim}
+        return shown(newest) | {"claim": newest.about.claim}
 
     async def _list(self, request: Mapping[str, Any]) -> dict[str, Any]:
         found = [
             one for one in await self._store.list(request["tenant"]) if request["sandbox"] in ("", one.about.sandbox)
         ]
         for one in found[:MOST_LISTED]:
-            self._say({"id": int(request["id"]), "event": "snapshot", **_shown(one)})
+            self._say({"id": int(request["id"]), "event": "snapshot", **shown(one)})
         return {}
 
     async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,14 +164,14 @@ class Worker:
     async def _export(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)
         await self._store.export(request["tenant"], manifest.id, Path(request["path"]))
-        return _shown(manifest)
+        return shown(manifest)
 
     async def _import(self, request: Mapping[str, Any]) -> dict[str, Any]:
         path = Path(request["path"])
         said = await self._store.requested(path)
         contract, limits = granted(said, request["offers"])
         about = bundle.imported(said, contract=contract, limits=limits, **request["words"])
-        return _shown(await self._store.import_file(request["tenant"], path, about))
+        return shown(await self._store.import_file(request["tenant"], path, about))
 
     async def _find(self, request: Mapping[str, Any]) -> Manifest:
         """By id, else the newest of that name. Raises SnapshotError."""
@@ -176,7 +184,8 @@ class Worker:
 
 
 def _place(request: Mapping[str, Any]) -> Place:
-    return Place(request["address"], request["token"])
+    authority = request.get("authority", "").encode("ascii")
+    return Place(request["address"], request["token"], authority, request.get("name", ""))
 
 
 def _about(said: Mapping[str, Any]) -> About:
@@ -184,7 +193,7 @@ def _about(said: Mapping[str, Any]) -> About:
     return About(**{**said, **lists, "keep": Retention(**said["keep"])})
 
 
-def _shown(manifest: Manifest) -> dict[str, Any]:
+def shown(manifest: Manifest) -> dict[str, Any]:
     about = asdict(manifest.about)
     return {
         "snapshot": {

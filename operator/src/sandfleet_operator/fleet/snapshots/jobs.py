@@ -107,6 +107,11 @@ class Jobs(ABC):
             if not done:
                 send({"id": number, "op": "cancel"})
 
+    def tell(self, event: Event, op: str, **more: Any) -> None:
+        """Says more to the job of an event, which runs."""
+        if (job := self._jobs.get(event["id"])) is not None:
+            job[0]({"id": event["id"], "op": op, **more})
+
     async def answer(self, op: str, **request: Any) -> Event:
         """The last event of a job. Raises FleetError."""
         last: Event = {}
