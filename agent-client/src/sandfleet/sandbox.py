@@ -70,7 +70,7 @@ async def _create(
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
-    snapshot, options = await begun_with(fleet.snapshots, options)
+    snapshot, options = await begun_with(fleet.snapshots.within(options.get("namespace") or ""), options)
     request = claim_request(template, options, isolation, gang)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))

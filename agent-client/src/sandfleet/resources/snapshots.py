@@ -91,7 +91,7 @@ class HasSnapshots:
     def _snapshots(self) -> Any:
         # A link needs less of its fleet.
         fleet: Any = self._link.fleet
-        return fleet.snapshots
+        return fleet.snapshots.within(self._link.sandbox_id.rpartition("/")[0])
 
 
 async def _opened(opening: Any) -> Any:
