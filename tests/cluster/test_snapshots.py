@@ -156,22 +156,24 @@ async def test_a_snapshot_moves_as_a_file_by_an_account_that_may(bed, tmp_path):
 
 
 async def test_a_killed_snapshotter_costs_its_jobs_and_the_next_one_goes_on(bed, tmp_path):
-    async with connected(bed, tmp_path) as fleet:
-        async with AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox:
-            await sandbox.run_code("x = 1")
-            bed.snapshotter.kill()
-            with pytest.raises(UnavailableError, match="snapshotter"):
-                await sandbox.snapshot("lost")
-            bed.snapshotter.start()
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    await sandbox.snapshot("found")
-                    break
-                except (UnavailableError, PreconditionFailed):
-                    assert time.monotonic() < deadline
-            assert [one.name for one in await fleet.snapshots.list()] == ["found"]
-            await fleet.snapshots.delete("found")
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox,
+    ):
+        await sandbox.run_code("x = 1")
+        bed.snapshotter.kill()
+        with pytest.raises(UnavailableError, match="snapshotter"):
+            await sandbox.snapshot("lost")
+        bed.snapshotter.start()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                await sandbox.snapshot("found")
+                break
+            except (UnavailableError, PreconditionFailed):
+                assert time.monotonic() < deadline
+        assert [one.name for one in await fleet.snapshots.list()] == ["found"]
+        await fleet.snapshots.delete("found")
 
 
 async def test_no_account_but_the_snapshotters_takes_jobs(bed, tmp_path):
