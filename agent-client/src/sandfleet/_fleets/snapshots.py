@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _RPC_TIMEOUT = 60.0
 # Of a save or a restore, whatever its size, and of a file that is moved, in seconds.
 TRANSFER_TIMEOUT = 24 * 3600.0
-_PIECE_BYTES = 1 << 20
+# A fleet takes messages of a mebibyte, all fields included.
+_PIECE_BYTES = 512 << 10
 
 
 class AsyncSnapshots:
@@ -39,7 +40,7 @@ class AsyncSnapshots:
         self._connection = connection
         self._namespace = namespace
 
-    def within(self, namespace: str) -> AsyncSnapshots:
+    def _within(self, namespace: str) -> AsyncSnapshots:
         """Return the snapshots of another namespace; "" means this one's."""
         return AsyncSnapshots(self._connection, namespace or self._namespace)
 
@@ -139,6 +140,11 @@ class AsyncSnapshots:
                 raise to_fleet_error(error) from error
             finally:
                 call.cancel()
+
+
+def within(snapshots: AsyncSnapshots, namespace: str) -> AsyncSnapshots:
+    """Return the snapshots of another namespace; "" means the fleet's own."""
+    return snapshots._within(namespace)  # noqa: SLF001 - for this package, not for its users
 
 
 class KeepsSnapshots:

@@ -19,10 +19,6 @@ class Snapshots:
     def __init__(self, original: AsyncSnapshots) -> None:
         self._async = original
 
-    def within(self, namespace: str) -> Snapshots:
-        """Return the snapshots of another namespace; "" means this one's."""
-        return Snapshots(run(self._async.within(namespace)))
-
     def list(self, sandbox_id: str = "") -> tuple[Snapshot, ...]:
         """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError."""
         return run(self._async.list(sandbox_id))
