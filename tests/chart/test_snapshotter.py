@@ -64,7 +64,7 @@ def test_it_alone_has_keys_and_credentials_of_the_store_and_none_of_the_api_serv
 
 
 @pytest.mark.parametrize("to", [[], [{"ipBlock": {"cidr": "192.0.2.0/24"}}]], ids=["anywhere", "one network"])
-def test_it_reaches_executors_the_fleet_and_the_store_and_nobody_reaches_it(to: list[Any]) -> None:
+def test_it_reaches_executors_the_fleet_and_the_store_and_nothing_reaches_it(to: list[Any]) -> None:
     values = (f"snapshotter.store.to={json.dumps(to)}", "snapshotter.store.port=9000")
     (policy,) = named(rendered(*ON, *values), "NetworkPolicy", NAME)
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]

@@ -25,7 +25,8 @@ WORKS = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/snapshotte
 FRAME = "import pandas as pd, os\ndf = pd.DataFrame({'a': range(1000)})\nopen('rows.csv', 'w').write(df.to_csv())"
 SEEN = "int(df.a.sum()), os.path.getsize('rows.csv')"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+# Beside ten other pods an interpreter that is restored may not begin in time, which the restore then says.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone(on="cluster")]
 
 
 class SnapshotterProcess:
@@ -126,7 +127,7 @@ async def test_a_session_is_saved_rolled_back_and_forked_and_its_snapshot_outliv
             for one in (first, second):
                 await one.kill()
         # The pod is gone, and its workspace with it.
-        assert [one.name for one in await fleet.snapshots.list()] == ["after-etl"]
+        assert "after-etl" in [one.name for one in await fleet.snapshots.list()]
         async with AsyncSandbox.create(fleet=fleet, pool="fast", snapshot="after-etl", max_wait=240) as again:
             assert (await again.run_code(SEEN)).text == seen
         assert await fleet.snapshots.delete("after-etl")
@@ -172,7 +173,7 @@ async def test_a_killed_snapshotter_costs_its_jobs_and_the_next_one_goes_on(bed,
                 break
             except (UnavailableError, PreconditionFailed):
                 assert time.monotonic() < deadline
-        assert [one.name for one in await fleet.snapshots.list()] == ["found"]
+        assert [one.name for one in await fleet.snapshots.list(sandbox.sandbox_id)] == ["found"]
         await fleet.snapshots.delete("found")
 
 

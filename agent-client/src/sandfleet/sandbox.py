@@ -65,13 +65,12 @@ async def _create(
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
-    from sandfleet._fleets.snapshots import within
     from sandfleet.tools.sources import prepared_under
 
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
-    snapshot, options = await begun_with(within(fleet.snapshots, options.get("namespace") or ""), options)
+    snapshot, options = await begun_with(fleet.snapshots, options)
     request = claim_request(template, options, isolation, gang)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))

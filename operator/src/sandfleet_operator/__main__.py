@@ -1,4 +1,4 @@
-"""`python -m sandfleet_operator operator|fleet|gateway|snapshotter`: the processes of the control plane on Kubernetes."""
+"""`python -m sandfleet_operator COMMAND`: the processes of the control plane on Kubernetes, a command each."""
 
 import argparse
 import json

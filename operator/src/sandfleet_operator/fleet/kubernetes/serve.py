@@ -38,7 +38,6 @@ from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.sessions.journals import PodMemory
-from sandfleet_operator.fleet.kubernetes.sessions.received import Received
 from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshots
 from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
@@ -279,15 +278,15 @@ async def listen(
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     link.ended = measured.snapshots.ended
-    received = Received(kube, kubernetes, wall_clock)
-    snapshots = KubernetesSnapshots(
-        kubernetes, reviews, credentials, link, received=received, check_serving=api.check_serving
-    )
-    add_SnapshotterServiceServicer_to_server(link, server)
-    add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)
+    _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, credentials, link, api))
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
     port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()
     return server, port
+
+
+def _add_snapshots(server: grpc.aio.Server, link: SnapshotterLink, snapshots: KubernetesSnapshots) -> None:
+    add_SnapshotterServiceServicer_to_server(link, server)
+    add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)

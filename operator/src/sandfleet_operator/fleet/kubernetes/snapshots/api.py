@@ -1,8 +1,9 @@
 """Snapshots of a cluster's sessions, as callers have them. A tenant is a namespace; its rights are the caller's."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict
+from typing import Protocol
 
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
@@ -31,8 +32,18 @@ HOLDER, TOKEN_LIFETIME = "sandfleet-snapshotter", 3600.0
 MAX_IMPORT_BYTES = 1 << 40
 
 
+class Sessions(Protocol):
+    """What the fleet's API knows of sessions."""
+
+    @property
+    def received(self) -> Received: ...
+    def check_serving(self, doing: str) -> None:
+        """Raises FleetError where another fleet leads."""
+        ...
+
+
 class KubernetesSnapshots:
-    """`jobs` reaches a snapshotter; `check_serving` raises FleetError where another fleet leads.
+    """`jobs` reaches a snapshotter.
 
     A session of a claim can be saved; a sandbox that kubectl made cannot.
     """
@@ -43,13 +54,10 @@ class KubernetesSnapshots:
         reviews: Reviews,
         credentials: Credentials,
         jobs: Jobs,
-        *,
-        received: Received,
-        check_serving: Callable[[str], None],
+        sessions: Sessions,
     ) -> None:
         self._kubernetes, self._reviews, self._credentials = kubernetes, reviews, credentials
-        self._received, self._jobs, self._transfers = received, jobs, Transfers(jobs)
-        self._check_serving = check_serving
+        self._sessions, self._jobs, self._transfers = sessions, jobs, Transfers(jobs)
 
     async def authenticate(self, token: str) -> Caller:
         return await self._reviews.authenticate(token)
@@ -160,7 +168,7 @@ class KubernetesSnapshots:
         """Raises FleetError."""
         feed.parse_id(f"{namespace}/x", doing=f"{verb} snapshots")
         await self._reviews.authorize(caller, verb, namespace, "", kind=SANDBOX_SNAPSHOT)
-        self._check_serving(f"{verb} snapshots")
+        self._sessions.check_serving(f"{verb} snapshots")
 
     async def _party(self, caller: Caller, sandbox_id: str, verb: str, *, doing: str) -> Party:
         """Raises FleetError."""
@@ -182,7 +190,9 @@ class KubernetesSnapshots:
 
     def _made(self, sandbox: Sandbox, namespace: str, sandbox_id: str) -> Party:
         async def note(marks: frozenset[Mark]) -> frozenset[Mark]:
-            return await self._received.note(sandbox_id, self._kubernetes.session_of(sandbox_id) or sandbox, marks)
+            return await self._sessions.received.note(
+                sandbox_id, self._kubernetes.session_of(sandbox_id) or sandbox, marks
+            )
 
         recipe = self._kubernetes.catalog.recipe(sandbox.pool)
         usual = in_numbers(recipe.wanted.limits) if recipe is not None and recipe.wanted is not None else {}
