@@ -277,8 +277,7 @@ async def listen(
     board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
-    link.ended = measured.snapshots.ended
-    _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, credentials, link, api))
+    _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, credentials, link, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
@@ -287,6 +286,9 @@ async def listen(
     return server, port
 
 
-def _add_snapshots(server: grpc.aio.Server, link: SnapshotterLink, snapshots: KubernetesSnapshots) -> None:
+def _add_snapshots(
+    server: grpc.aio.Server, link: SnapshotterLink, snapshots: KubernetesSnapshots, measured: FleetMetrics
+) -> None:
+    link.ended = measured.snapshots.ended
     add_SnapshotterServiceServicer_to_server(link, server)
     add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)
