@@ -116,7 +116,7 @@ def test_the_operator_sees_its_own_pod_in_a_namespace_without_sandboxes(watched:
 def is_for_users(role: dict[str, Any]) -> bool:
     """People get it from Kubernetes' own roles, or bind it themselves."""
     return "aggregate" in str(role) or role["metadata"]["name"].endswith(
-        ("-connect", "-agent", "-queue-admin", "-reviewer", "-remote")
+        ("-connect", "-agent", "-queue-admin", "-reviewer", "-remote", "-snapshot-mover")
     )
 
 
@@ -148,7 +148,7 @@ def test_kubernetes_own_roles_learn_the_kinds_each_beyond_the_one_before() -> No
     assert learned == {
         "view": {(one, False) for one in ("codesandboxes", "sandboxpools", "sandboxqueues", "sandboxtemplates")},
         # To run code in a sandbox is a right of its own, which no right to look gives.
-        "edit": {("codesandboxes", True), ("codesandboxes/connect", True)},
+        "edit": {("codesandboxes", True), ("codesandboxes/connect", True), ("sandboxsnapshots", True)},
         "admin": {(one, True) for one in ("sandboxpools", "sandboxtemplates")},
     }
     assert [one for one in named(rendered("userRoles.enabled=false"), "ClusterRole") if "aggregate" in str(one)] == []
@@ -158,7 +158,8 @@ def test_an_agent_may_do_what_a_claim_asks_for_and_change_nothing() -> None:
     (role,) = named(rendered(), "ClusterRole", "sandfleet-agent")
     granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
     lives = {("codesandboxes", verb) for verb in ("get", "list", "watch", "create", "delete")}
-    assert granted == lives | {("codesandboxes/connect", "create"), ("sandboxqueues", "claim")}
+    saves = {("sandboxsnapshots", verb) for verb in ("create", "get", "list", "delete")}
+    assert granted == lives | saves | {("codesandboxes/connect", "create"), ("sandboxqueues", "claim")}
 
 
 # What each of Kubernetes' own roles contains: each the ones before.

@@ -68,8 +68,8 @@ labels:
   sandfleet.io/component: {{ .component }}
   {{- toYaml (merge (include "sandfleet.labels" . | fromYaml) (omit $values.podLabels "sandfleet.io/component")) | nindent 2 }}
 {{- $settings := dict "checksum/settings" (include "sandfleet.settings" .root | sha256sum) }}
-{{- /* The gateway does not read them; another pod would cut its connections. */}}
-{{- with merge (eq .component "gateway" | ternary dict $settings) $values.podAnnotations }}
+{{- /* The others do not read them; another pod of the gateway would cut its connections. */}}
+{{- with merge (has .component (list "gateway" "snapshotter") | ternary dict $settings) $values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -78,7 +78,7 @@ annotations:
 {{- define "sandfleet.podSpec" -}}
 {{- $values := index .root.Values .component }}
 serviceAccountName: {{ include "sandfleet.fullname" .root }}-{{ .component }}
-automountServiceAccountToken: {{ ne .component "gateway" }}
+automountServiceAccountToken: {{ not (has .component (list "gateway" "snapshotter")) }}
 enableServiceLinks: false
 terminationGracePeriodSeconds: 30
 securityContext:
@@ -94,7 +94,10 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 volumes:
-  {{- if eq .component "gateway" }}
+  {{- if eq .component "snapshotter" }}
+  - {{- include "sandfleet.snapshotter.keys" .root | nindent 4 }}
+  {{- end }}
+  {{- if has .component (list "gateway" "snapshotter") }}
   - {{- include "sandfleet.gateway.credentials" .root | nindent 4 }}
   {{- else }}
   - name: settings
@@ -103,7 +106,8 @@ volumes:
   {{- end }}
   - name: tmp
     emptyDir:
-      sizeLimit: 64Mi
+      {{- /* Exports and imports pass through the snapshotter's as files. */}}
+      sizeLimit: {{ eq .component "snapshotter" | ternary .root.Values.snapshotter.scratch "64Mi" }}
 {{- end }}
 
 {{- define "sandfleet.container" -}}
@@ -117,9 +121,13 @@ args:
   - --health-port=8081
   {{- if eq .component "gateway" }}
   {{- include "sandfleet.gateway.args" .root | nindent 2 }}
+  {{- else if eq .component "snapshotter" }}
+  {{- include "sandfleet.snapshotter.args" .root | nindent 2 }}
   {{- end }}
 env:
-  {{- if ne .component "gateway" }}
+  {{- if eq .component "snapshotter" }}
+  {{- include "sandfleet.snapshotter.env" .root | nindent 2 }}
+  {{- else if ne .component "gateway" }}
   - name: SANDFLEET_SETTINGS
     value: /etc/sandfleet/settings.json
   {{- with .root.Values.audit.destination }}
@@ -160,7 +168,12 @@ resources:
 securityContext:
   {{- include "sandfleet.containerSecurity" . | nindent 2 }}
 volumeMounts:
-  {{- if eq .component "gateway" }}
+  {{- if eq .component "snapshotter" }}
+  - name: keys
+    mountPath: /etc/sandfleet-keys
+    readOnly: true
+  {{- end }}
+  {{- if has .component (list "gateway" "snapshotter") }}
   - name: credentials
     mountPath: /var/run/secrets/sandfleet
     readOnly: true

@@ -1,4 +1,4 @@
-"""`python -m sandfleet_operator operator|fleet|gateway`: the processes of the control plane on Kubernetes."""
+"""`python -m sandfleet_operator COMMAND`: the processes of the control plane on Kubernetes, a command each."""
 
 import argparse
 import json
@@ -77,7 +77,20 @@ def _gateway(rest: list[str]) -> int:
     )
 
 
-COMMANDS = {"operator": _operator, "fleet": _fleet, "gateway": _gateway}
+def _snapshotter(rest: list[str]) -> int:
+    from sandfleet_operator.fleet.snapshots.dialer import Options, serve
+
+    given = _snapshotter_parser().parse_args(rest)
+    return serve(
+        Options(
+            fleet=given.fleet or f"{SERVICE}.{own_namespace()}.svc:8443",
+            credentials=given.credentials,
+            health_port=given.health_port,
+        )
+    )
+
+
+COMMANDS = {"operator": _operator, "fleet": _fleet, "gateway": _gateway, "snapshotter": _snapshotter}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,6 +123,20 @@ def _gateway_parser() -> argparse.ArgumentParser:
     parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
     parser.add_argument("--max-tunnels", type=int, default=1000, help="of all callers together (default: 1000)")
     parser.add_argument("--max-tunnels-per-caller", type=int, default=250, help="of one caller (default: 250)")
+    return parser
+
+
+def _snapshotter_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sandfleet_operator snapshotter",
+        description="Moves sessions between executors and the store of snapshots.",
+        epilog="SANDFLEET_SNAPSHOTS (s3://BUCKET/PREFIX or file://DIR) and SANDFLEET_SNAPSHOT_KEYS say where they are kept.",
+    )
+    parser.add_argument(
+        "--credentials", type=Path, default=CREDENTIALS, help=f"ca.crt and token (default: {CREDENTIALS})"
+    )
+    parser.add_argument("--fleet", default="", help="HOST:PORT (default: the Service of the pod's namespace)")
+    parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
     return parser
 
 

@@ -10,12 +10,12 @@ from sandfleet_api.executor.v1.port_pb2 import TunnelEnd
 from sandfleet_api.fleet.v1 import gateway_pb2 as pb
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayServiceStub
 from sandfleet_operator.fleet.gateway import serve
-from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
 from sandfleet_operator.fleet.gateway.identity import NAME, Identity
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from sandfleet_operator.fleet.gateway.tunnels import Bounds, Tunnels
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
+from sandfleet_operator.fleet.links.fleet_link import FleetLink
 from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
 from support.kubernetes import world as kubernetes_world
 

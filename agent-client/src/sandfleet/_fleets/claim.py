@@ -85,9 +85,11 @@ async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple
 
     Raises NotFoundError.
     """
+    from sandfleet._fleets.snapshots import within
+
     if not options.get("snapshot"):
         return None, options
-    snapshot = await snapshots.get(options["snapshot"])
+    snapshot = await within(snapshots, options.get("namespace") or "").get(options["snapshot"])
     known = asdict(snapshot.limits)
     asked = asdict(options.get("limits") or Limits())
     limits = Limits(**{name: asked[name] or value for name, value in known.items()})

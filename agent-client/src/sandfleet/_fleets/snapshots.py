@@ -28,32 +28,38 @@ if TYPE_CHECKING:
 _RPC_TIMEOUT = 60.0
 # Of a save or a restore, whatever its size, and of a file that is moved, in seconds.
 TRANSFER_TIMEOUT = 24 * 3600.0
-_PIECE_BYTES = 1 << 20
+# A fleet takes messages of a mebibyte, all fields included.
+_PIECE_BYTES = 512 << 10
 
 
 class AsyncSnapshots:
     """The snapshots that a fleet keeps. A snapshot outlives its sandbox, and this process."""
 
-    def __init__(self, connection: FleetConnection) -> None:
-        """Use `fleet.snapshots`."""
+    def __init__(self, connection: FleetConnection, namespace: str = "") -> None:
+        """Use `fleet.snapshots`. `namespace` is that of the fleet's sandboxes; "" on one machine."""
         self._connection = connection
+        self._namespace = namespace
+
+    def _within(self, namespace: str) -> AsyncSnapshots:
+        """Return the snapshots of another namespace; "" means this one's."""
+        return AsyncSnapshots(self._connection, namespace or self._namespace)
 
     @checked
     async def list(self, sandbox_id: str = "") -> tuple[Snapshot, ...]:
         """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError."""
-        request = api.snapshots.ListSnapshotsRequest(sandbox_id=sandbox_id)
+        request = api.snapshots.ListSnapshotsRequest(sandbox_id=sandbox_id, namespace=self._namespace)
         return tuple(map(convert.snapshot, (await self._call("ListSnapshots", request)).snapshots))
 
     @checked
     async def get(self, snapshot: str | Snapshot) -> Snapshot:
         """Describe a snapshot with its contents; of a name the newest one. Raises NotFoundError."""
-        request = api.snapshots.GetSnapshotRequest(snapshot=reference(snapshot))
+        request = api.snapshots.GetSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace)
         return convert.snapshot((await self._call("GetSnapshot", request)).snapshot)
 
     @checked
     async def delete(self, snapshot: str | Snapshot) -> bool:
         """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error."""
-        request = api.snapshots.DeleteSnapshotRequest(snapshot=reference(snapshot))
+        request = api.snapshots.DeleteSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace)
         return bool((await self._call("DeleteSnapshot", request)).existed)
 
     @checked
@@ -65,7 +71,7 @@ class AsyncSnapshots:
         target = Path(path)
         if await asyncio.to_thread(target.exists):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        request = api.snapshots.ExportSnapshotRequest(snapshot=reference(snapshot))
+        request = api.snapshots.ExportSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace)
         unfinished = target.with_name(f".{target.name}.part")
         size = 0
         try:
@@ -84,7 +90,8 @@ class AsyncSnapshots:
         Raises InvalidArgument (it is no exported snapshot, or not a whole one).
         """
         metadata = await self._connection.metadata()
-        call = self._stub.ImportSnapshot(_pieces(Path(path), name), metadata=metadata, timeout=TRANSFER_TIMEOUT)
+        header = api.snapshots.ImportSnapshotRequest.Header(name=name, namespace=self._namespace)
+        call = self._stub.ImportSnapshot(_pieces(Path(path), header), metadata=metadata, timeout=TRANSFER_TIMEOUT)
         try:
             return convert.snapshot((await call).snapshot)
         except api.aio.AioRpcError as error:
@@ -135,19 +142,27 @@ class AsyncSnapshots:
                 call.cancel()
 
 
+def within(snapshots: AsyncSnapshots, namespace: str) -> AsyncSnapshots:
+    """Return the snapshots of another namespace; "" means the fleet's own."""
+    return snapshots._within(namespace)  # noqa: SLF001 - for this package, not for its users
+
+
 class KeepsSnapshots:
     """The part of a fleet that keeps snapshots."""
 
     _connection: FleetConnection
+    _namespace: str
 
     @cached_property
     def snapshots(self) -> AsyncSnapshots:
         """Sessions that were saved, with their files and variables."""
-        return AsyncSnapshots(self._connection)
+        return AsyncSnapshots(self._connection, self._namespace)
 
 
-async def _pieces(path: Path, name: str) -> AsyncIterator[api.snapshots.ImportSnapshotRequest]:
-    yield api.snapshots.ImportSnapshotRequest(header=api.snapshots.ImportSnapshotRequest.Header(name=name))
+async def _pieces(
+    path: Path, header: api.snapshots.ImportSnapshotRequest.Header
+) -> AsyncIterator[api.snapshots.ImportSnapshotRequest]:
+    yield api.snapshots.ImportSnapshotRequest(header=header)
     with path.open("rb") as file:
         while data := await asyncio.to_thread(file.read, _PIECE_BYTES):
             yield api.snapshots.ImportSnapshotRequest(data=data)

@@ -90,8 +90,10 @@ class HasSnapshots:
     @property
     def _snapshots(self) -> Any:
         # A link needs less of its fleet.
+        from sandfleet._fleets.snapshots import within
+
         fleet: Any = self._link.fleet
-        return fleet.snapshots
+        return within(fleet.snapshots, self._link.sandbox_id.rpartition("/")[0])
 
 
 async def _opened(opening: Any) -> Any:

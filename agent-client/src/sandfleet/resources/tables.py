@@ -14,7 +14,7 @@ from sandfleet._wire.link import receive_within, within
 from sandfleet.errors import InvalidArgument, LimitReached, ProtocolError
 from sandfleet.observe import tracing
 from sandfleet.resources.contexts import context_name
-from sandfleet.resources.files.transfer import server_rejected_upload
+from sandfleet.resources.files.transfer import sending, server_rejected_upload
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
@@ -118,16 +118,9 @@ async def put(
 
     async def attempt(connection: Connection) -> None:
         call = connection.interpreter.PutTable(None, metadata=connection.metadata())
-        try:
+        async with sending(call):
             await call.write(api.interpreter.PutTableRequest(header=header))
             await _send(call, data, patience)
-            await call.done_writing()
-        except (api.aio.UsageError, asyncio.InvalidStateError):
-            # The server has answered already; its status gives the reason.
-            pass
-        except BaseException:  # Cancelled: half a table never becomes a variable.
-            call.cancel()
-            raise
         await within(patience, call)
         await hear(link.heads, connection.uid, call)
 

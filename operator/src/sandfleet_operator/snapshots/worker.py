@@ -1,7 +1,8 @@
-"""The snapshotter of one machine: a process of its own beside the fleet. JSON lines on its standard input and output.
+"""What a snapshotter does. On one machine it is a process beside the fleet, with JSON lines as its input and output.
 
 The fleet starts it at the first snapshot. It ends with its input. Requests have an `id` and an `op`; each gets any
 number of {"id", "event": "progress", …}, then {"id", "event": "done", …} or {"id", "event": "failed", …}.
+On Kubernetes the same goes over a stream (fleet/snapshots/dialer.py).
 """
 
 import asyncio
@@ -27,7 +28,6 @@ from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
 from sandfleet_operator.snapshots.transfer import Hold, Place, Progress, restore, save, unhold
 
-TENANT = "local"
 MAX_LINE_BYTES = 4 << 20
 MOST_LISTED = 10_000
 # Progress is told so often at most, in seconds.
@@ -53,6 +53,13 @@ class Worker:
             return
         task = self._tasks[number] = asyncio.create_task(self._run(number, request))
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
+
+    async def close(self) -> None:
+        """Ends all jobs."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, number: int, request: Mapping[str, Any]) -> None:
         try:
@@ -81,8 +88,8 @@ class Worker:
         return tell
 
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        about = _about(request["about"])
-        async with self._store.writer(TENANT, about, base=await self._newest_of(about.sandbox)) as writer:
+        tenant, about = request["tenant"], _about(request["about"])
+        async with self._store.writer(tenant, about, base=await self._newest_of(tenant, about.sandbox)) as writer:
             hold = Hold(force=request["force"]) if request["hold"] else None
             try:
                 manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
@@ -93,88 +100,92 @@ class Worker:
         # A session that ends with it is not ended before it was read back.
         if about.keep.days is not None:
             # Those of sessions that have ended without their fleet.
-            await self._store.retain(TENANT)
-        return _shown(manifest) | ({"facts": _text(await self._facts(manifest))} if hold else {})
+            await self._store.retain(tenant)
+        return shown(manifest) | ({"facts": _text(await self._facts(tenant, manifest))} if hold else {})
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = await self._find(request["snapshot"])
+        manifest = await self._find(request)
         narrowed(manifest.about, request["contract"], request["limits"])
-        async with self._store.reader(TENANT, manifest.id, digest=manifest.digest) as reader:
+        async with self._store.reader(request["tenant"], manifest.id, digest=manifest.digest) as reader:
             tell = self._teller(int(request["id"]))
             since = request["undone_since"]
             answer = await restore(_place(request), reader, force=request["force"], tell=tell, undone_since=since)
-        return _shown(manifest) | {"answer": _text(answer.SerializeToString())}
+        return shown(manifest) | {"answer": _text(answer.SerializeToString())}
 
     async def _unhold(self, request: Mapping[str, Any]) -> dict[str, Any]:
         await unhold(_place(request))
         return {}
 
     async def _get(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = await self._find(request["snapshot"])
-        return _shown(manifest) | {"facts": _text(await self._facts(manifest))}
+        manifest = await self._find(request)
+        return shown(manifest) | {"facts": _text(await self._facts(request["tenant"], manifest))}
 
-    async def _newest_of(self, sandbox: str) -> str:
+    async def _newest_of(self, tenant: str, sandbox: str) -> str:
         """The snapshot that may have most of what the sandbox has now; its executor decides what of it holds."""
-        found = [one for one in await self._store.list(TENANT) if sandbox and one.about.sandbox == sandbox]
+        found = [one for one in await self._store.list(tenant) if sandbox and one.about.sandbox == sandbox]
         return max(found, key=lambda one: one.created_ms).id if found else ""
 
-    async def _facts(self, manifest: Manifest) -> bytes:
+    async def _facts(self, tenant: str, manifest: Manifest) -> bytes:
         """All entries are checked on the way."""
-        async with self._store.reader(TENANT, manifest.id, digest=manifest.digest) as reader:
+        async with self._store.reader(tenant, manifest.id, digest=manifest.digest) as reader:
             return reader.facts
 
     async def _keeps(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The newest snapshot that keeps a session, or nothing."""
         found = [
             one
-            for one in await self._store.list(TENANT)
+            for one in await self._store.list(request["tenant"])
             if one.about.sandbox == request["sandbox"] and one.about.reason in KEEPING
         ]
         if not found:
             return {}
         newest = max(found, key=lambda one: one.created_ms)
-        return _shown(newest) | {"claim": newest.about.claim}
+        return shown(newest) | {"claim": newest.about.claim}
 
     async def _list(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        found = [one for one in await self._store.list(TENANT) if request["sandbox"] in ("", one.about.sandbox)]
+        found = [
+            one for one in await self._store.list(request["tenant"]) if request["sandbox"] in ("", one.about.sandbox)
+        ]
         for one in found[:MOST_LISTED]:
-            self._say({"id": int(request["id"]), "event": "snapshot", **_shown(one)})
+            self._say({"id": int(request["id"]), "event": "snapshot", **shown(one)})
         return {}
 
     async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            manifest = await self._find(request["snapshot"])
+            manifest = await self._find(request)
         except SnapshotError as error:
             if error.reason is Reason.NOT_FOUND:
                 return {"existed": False}
             raise
-        await self._store.delete(TENANT, manifest.id)
-        await self._store.collect(TENANT)
+        await self._store.delete(request["tenant"], manifest.id)
+        await self._store.collect(request["tenant"])
         return {"existed": True}
 
     async def _export(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = await self._find(request["snapshot"])
-        await self._store.export(TENANT, manifest.id, Path(request["path"]))
-        return _shown(manifest)
+        manifest = await self._find(request)
+        await self._store.export(request["tenant"], manifest.id, Path(request["path"]))
+        return shown(manifest)
 
     async def _import(self, request: Mapping[str, Any]) -> dict[str, Any]:
         path = Path(request["path"])
         said = await self._store.requested(path)
         contract, limits = granted(said, request["offers"])
         about = bundle.imported(said, contract=contract, limits=limits, **request["words"])
-        return _shown(await self._store.import_file(TENANT, path, about))
+        return shown(await self._store.import_file(request["tenant"], path, about))
 
-    async def _find(self, wanted: str) -> Manifest:
+    async def _find(self, request: Mapping[str, Any]) -> Manifest:
         """By id, else the newest of that name. Raises SnapshotError."""
+        tenant, wanted = request["tenant"], request["snapshot"]
         with contextlib.suppress(SnapshotError):
-            return await self._store.get(TENANT, wanted)
-        if (found := await self._store.find(TENANT, wanted)) is not None:
+            return await self._store.get(tenant, wanted)
+        if (found := await self._store.find(tenant, wanted)) is not None:
             return found
         raise SnapshotError(Reason.NOT_FOUND, f"cannot find snapshot {wanted[:80]!r}: none has that id or name")
 
 
 def _place(request: Mapping[str, Any]) -> Place:
-    return Place(request["address"], request["token"])
+    authority = request.get("authority", "").encode("ascii")
+    return Place(request["address"], request["token"], authority, request.get("name", ""))
 
 
 def _about(said: Mapping[str, Any]) -> About:
@@ -182,7 +193,7 @@ def _about(said: Mapping[str, Any]) -> About:
     return About(**{**said, **lists, "keep": Retention(**said["keep"])})
 
 
-def _shown(manifest: Manifest) -> dict[str, Any]:
+def shown(manifest: Manifest) -> dict[str, Any]:
     about = asdict(manifest.about)
     return {
         "snapshot": {

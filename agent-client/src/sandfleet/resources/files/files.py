@@ -18,7 +18,7 @@ from sandfleet.errors import FileError, FileNotFound, InvalidArgument, IsADirect
 from sandfleet.observe import tracing
 from sandfleet.resources.files import tables, transfer
 from sandfleet.resources.files.blocks import Data, blocks
-from sandfleet.resources.files.transfer import server_rejected_upload
+from sandfleet.resources.files.transfer import sending, server_rejected_upload
 from sandfleet.resources.files.watch import AsyncFileWatch
 from sandfleet.values.files import Progress, Transfer
 from sandfleet.values.options import FileText
@@ -111,16 +111,9 @@ class AsyncFiles:
             call = connection.filesystem.Write(None, metadata=connection.metadata())
             progress.bytes = 0
             patience = self._link.rpc_timeout
-            try:
+            async with sending(call):
                 await call.write(api.filesystem.WriteRequest(header=header))
                 await _send(call, progress.count(blocks(data)), patience)
-                await call.done_writing()
-            except (api.aio.UsageError, asyncio.InvalidStateError):
-                # The server has answered already; its status gives the reason.
-                pass
-            except BaseException:  # Cancelled, or the caller's data raised: half an upload is never stored.
-                call.cancel()
-                raise
             answer = await within(patience_of(self._link, "WriteRequest", patience), call)
             await hear(self._link.heads, connection.uid, call)
             return answer

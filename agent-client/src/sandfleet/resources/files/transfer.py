@@ -64,6 +64,26 @@ async def _told(call: api.aio.StreamUnaryCall[Any, Any]) -> bool:
     return False
 
 
+@contextlib.asynccontextmanager
+async def sending(call: api.aio.StreamUnaryCall[Any, Any]) -> AsyncIterator[None]:
+    """Send the requests of a call in this block, and then await the call: its own status says why it has failed.
+
+    A server that answers before it has read everything ends the call, and the next write fails. gRPC then reports
+    INTERNAL for the write, which says nothing of the server's reason. Any other error cancels the call, so that half
+    an upload is never stored.
+    """
+    try:
+        yield
+        await call.done_writing()
+    except (api.aio.UsageError, asyncio.InvalidStateError):
+        pass
+    except BaseException as error:
+        if isinstance(error, api.aio.AioRpcError) and call.done():
+            return
+        call.cancel()
+        raise
+
+
 async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress | None) -> Transfer:
     """Copy the contents of a local directory into a directory of the sandbox."""
     header = api.filesystem.ExtractHeader(path=path)
@@ -71,16 +91,9 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
     async def attempt(connection: Connection) -> Transfer:
         packer = Packer(local)
         stream = connection.filesystem.Extract(None, metadata=connection.metadata())
-        try:
+        async with sending(stream):
             await stream.write(api.filesystem.ExtractRequest(header=header))
             await _send(stream, packer, link.rpc_timeout, on_progress)
-            await stream.done_writing()
-        except (api.aio.UsageError, asyncio.InvalidStateError):
-            # The server has rejected it already; its status gives the reason.
-            pass
-        except BaseException:  # Cancelled, or the local tree cannot be read: the rest is never written.
-            stream.cancel()
-            raise
         patience = patience_of(link, "ExtractRequest", link.rpc_timeout)
         answer = await within(patience, stream)
         await hear(link.heads, connection.uid, stream)

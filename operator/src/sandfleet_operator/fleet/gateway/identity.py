@@ -16,7 +16,7 @@ from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayIdentityServiceStub
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import GatewayReason
-from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
+from sandfleet_operator.fleet.links.fleet_link import FleetLink
 
 NAME = "sandfleet-gateway"
 # Seconds from one certificate to the next; one is valid for 30 days.

@@ -6,7 +6,7 @@ from typing import Protocol
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 
-from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
+from sandfleet_operator.fleet.links.fleet_link import FleetLink
 
 
 @dataclass(frozen=True, slots=True)

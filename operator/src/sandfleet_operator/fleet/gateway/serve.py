@@ -9,12 +9,12 @@ from pathlib import Path
 
 import grpc
 
-from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
 from sandfleet_operator.fleet.gateway.identity import Identity
 from sandfleet_operator.fleet.gateway.messages import add_to_server
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from sandfleet_operator.fleet.gateway.servicer import MAX_DATA_BYTES, GatewayServicer
 from sandfleet_operator.fleet.gateway.tunnels import Bounds, Tunnels
+from sandfleet_operator.fleet.links.fleet_link import FleetLink
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 PORT = 8444

@@ -61,7 +61,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         usage: UsageMeter | None = None,
     ) -> None:
         super().__init__(reviews, kubernetes, board)
-        self._kube, self._received = kube, Received(kube, kubernetes, wall_clock)
+        self._kube, self.received = kube, Received(kube, kubernetes, wall_clock)
         self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
         self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
         self._sessions = Sessions(kube, credentials, kubernetes)

@@ -13,6 +13,8 @@ import grpc
 from cryptography import x509
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayIdentityServiceServicer_to_server
+from sandfleet_api.fleet.v1.snapshot_pb2_grpc import add_SnapshotServiceServicer_to_server
+from sandfleet_api.fleet.v1.snapshotter_pb2_grpc import add_SnapshotterServiceServicer_to_server
 
 from sandfleet_operator.api.kube import LEASE, KubeError, Ref
 from sandfleet_operator.api.settings import Settings
@@ -36,9 +38,12 @@ from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.sessions.journals import PodMemory
+from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshots
+from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.fleet.snapshots.servicer import SnapshotServicer
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -271,9 +276,19 @@ async def listen(
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
     board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
+    link = SnapshotterLink(reviews, options.namespace, api.check_serving)
+    _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, credentials, link, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
     port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()
     return server, port
+
+
+def _add_snapshots(
+    server: grpc.aio.Server, link: SnapshotterLink, snapshots: KubernetesSnapshots, measured: FleetMetrics
+) -> None:
+    link.ended = measured.snapshots.ended
+    add_SnapshotterServiceServicer_to_server(link, server)
+    add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)

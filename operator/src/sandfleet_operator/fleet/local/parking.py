@@ -22,7 +22,8 @@ from sandfleet_operator.cluster.clock import new_id
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
-from sandfleet_operator.fleet.local.snapshots import LocalSnapshots, marks_of
+from sandfleet_operator.fleet.local.snapshots import LocalSnapshots
+from sandfleet_operator.fleet.snapshots.messages import marks_of
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.admission import weighed
 from sandfleet_operator.plan.snapshots.claims import decode_claim

@@ -120,10 +120,12 @@ class RestoreSnapshotResponse(_message.Message):
     def __init__(self, progress: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., restored: _Optional[_Union[RestoreSnapshotResponse.Restored, _Mapping]] = ...) -> None: ...
 
 class GetSnapshotRequest(_message.Message):
-    __slots__ = ("snapshot",)
+    __slots__ = ("snapshot", "namespace")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     snapshot: str
-    def __init__(self, snapshot: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, snapshot: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class GetSnapshotResponse(_message.Message):
     __slots__ = ("snapshot",)
@@ -132,10 +134,12 @@ class GetSnapshotResponse(_message.Message):
     def __init__(self, snapshot: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
 
 class ListSnapshotsRequest(_message.Message):
-    __slots__ = ("sandbox_id",)
+    __slots__ = ("sandbox_id", "namespace")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
-    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ListSnapshotsResponse(_message.Message):
     __slots__ = ("snapshots",)
@@ -144,10 +148,12 @@ class ListSnapshotsResponse(_message.Message):
     def __init__(self, snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ...) -> None: ...
 
 class DeleteSnapshotRequest(_message.Message):
-    __slots__ = ("snapshot",)
+    __slots__ = ("snapshot", "namespace")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     snapshot: str
-    def __init__(self, snapshot: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, snapshot: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class DeleteSnapshotResponse(_message.Message):
     __slots__ = ("existed",)
@@ -156,10 +162,12 @@ class DeleteSnapshotResponse(_message.Message):
     def __init__(self, existed: _Optional[bool] = ...) -> None: ...
 
 class ExportSnapshotRequest(_message.Message):
-    __slots__ = ("snapshot",)
+    __slots__ = ("snapshot", "namespace")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     snapshot: str
-    def __init__(self, snapshot: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, snapshot: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ExportSnapshotResponse(_message.Message):
     __slots__ = ("data",)
@@ -170,10 +178,14 @@ class ExportSnapshotResponse(_message.Message):
 class ImportSnapshotRequest(_message.Message):
     __slots__ = ("header", "data")
     class Header(_message.Message):
-        __slots__ = ("name",)
+        __slots__ = ("name", "namespace", "template")
         NAME_FIELD_NUMBER: _ClassVar[int]
+        NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+        TEMPLATE_FIELD_NUMBER: _ClassVar[int]
         name: str
-        def __init__(self, name: _Optional[str] = ...) -> None: ...
+        namespace: str
+        template: str
+        def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., template: _Optional[str] = ...) -> None: ...
     HEADER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     header: ImportSnapshotRequest.Header

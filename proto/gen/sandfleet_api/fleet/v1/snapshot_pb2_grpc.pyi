@@ -35,7 +35,9 @@ class SnapshotServiceStub:
       PERMISSION_DENIED  the caller may not. Not to be retried.
       UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
       UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name.
+    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
+    `create` on codesandboxes/connect.
     """
 
     @_typing.overload
@@ -89,7 +91,9 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
       PERMISSION_DENIED  the caller may not. Not to be retried.
       UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
       UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name.
+    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
+    `create` on codesandboxes/connect.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -139,7 +143,9 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
       PERMISSION_DENIED  the caller may not. Not to be retried.
       UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
       UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name.
+    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
+    `create` on codesandboxes/connect.
     """
 
     @_abc_1.abstractmethod

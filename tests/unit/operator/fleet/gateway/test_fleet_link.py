@@ -3,7 +3,7 @@
 import grpc
 import pytest
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
-from sandfleet_operator.fleet.gateway.fleet_link import problem_of
+from sandfleet_operator.fleet.links.fleet_link import problem_of
 
 FORBIDDEN = ErrorDetail(reason="Forbidden", message="cannot: why", subject=b"team/one").SerializeToString()
 PASSING = ErrorDetail(reason="PodStarting", message="soon", retryable=True).SerializeToString()

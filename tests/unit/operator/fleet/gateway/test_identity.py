@@ -10,9 +10,9 @@ from cryptography import x509
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.cluster import reviews
 from sandfleet_operator.fleet.gateway import identity
-from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
 from sandfleet_operator.fleet.gateway.identity import NAME, Identity
 from sandfleet_operator.fleet.gateway_signer import CERTIFICATE_SECONDS
+from sandfleet_operator.fleet.links.fleet_link import FleetLink
 from support.fleet.gateway import as_the_gateway, fleet_world, gateway_bed
 from support.fleet.on_kubernetes import SYSTEM, new_signing
 

@@ -81,7 +81,7 @@ class ReceivedCalls:
 
     _reviews: Reviews
     _kubernetes: KubernetesFleet
-    _received: Received
+    received: Received
     _board: ReviewBoard
 
     def check_serving(self, doing: str) -> None:
@@ -111,4 +111,4 @@ class ReceivedCalls:
         if not bound and self._kubernetes.object_of(sandbox_id) is None:
             why = f"cannot mark the session: there is no sandbox {sandbox_id}"
             raise ClaimReason.SANDBOX_NOT_FOUND.error(why, sandbox_id)
-        return await self._received.note(sandbox_id, session if bound else None, marks)
+        return await self.received.note(sandbox_id, session if bound else None, marks)

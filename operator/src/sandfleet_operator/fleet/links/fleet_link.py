@@ -1,7 +1,7 @@
-"""The gateway's connection to the fleet that leads."""
+"""A connection to the fleet that leads."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,6 +56,17 @@ class FleetLink:
             self._drop(channel)
             await asyncio.sleep(PAUSE)
         raise AssertionError("the last attempt returns or raises")
+
+    def open(
+        self, method: Callable[[grpc.aio.Channel], Callable[..., Any]], requests: AsyncIterator[Any], token: str
+    ) -> Any:
+        """A stream as the owner of the token. Raises FleetError; AioRpcError comes from its messages."""
+        return method(self._dial())(requests, metadata=(("authorization", f"{BEARER}{token}"),))
+
+    def leave(self) -> None:
+        """The next call looks for another replica."""
+        if self._channel is not None:
+            self._drop(self._channel)
 
     def _dial(self) -> grpc.aio.Channel:
         """Raises FleetError where the authority is not there yet."""

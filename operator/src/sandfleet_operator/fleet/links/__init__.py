@@ -1,0 +1,1 @@
+"""Connections of other processes of the control plane to the fleet."""

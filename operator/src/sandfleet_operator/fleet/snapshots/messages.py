@@ -1,0 +1,73 @@
+"""What callers say and are told about snapshots, and what is wrong with it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
+
+from sandfleet_operator.api.limits import BOUNDS
+from sandfleet_operator.api.values import Mark
+from sandfleet_operator.executors.client import duration
+from sandfleet_operator.fleet.snapshots.jobs import Event
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
+REASONS = frozenset({"manual", "suspend", "automatic", "fork"})
+
+
+def check_new(name: str, labels: Mapping[str, str], reason: str) -> None:
+    """Raises FleetError."""
+    if name and not NAME.fullmatch(name):
+        why = f"cannot name a snapshot {name[:70]!r}: a name has 1 to 63 of a-z, 0-9, '-' and '.'"
+        raise SnapshotReason.SNAPSHOT_INVALID.error(why)
+    if len(labels) > MAX_LABELS or any(len(one) > MAX_LABEL for one in (*labels, *labels.values())):
+        why = f"cannot label a snapshot: it has over {MAX_LABELS} labels, or one of over {MAX_LABEL} characters"
+        raise SnapshotReason.SNAPSHOT_INVALID.error(why)
+    if reason and reason not in REASONS:
+        raise SnapshotReason.SNAPSHOT_INVALID.error(f"cannot take a snapshot: its reason {reason[:40]!r} is none")
+
+
+def check_reference(text: str) -> None:
+    if not NAME.fullmatch(text) or len(text) > MAX_REFERENCE:
+        raise SnapshotReason.SNAPSHOT_NOT_FOUND.error(f"cannot find snapshot {text[:80]!r}: it is no id and no name")
+
+
+def marks_of(words: list[str]) -> frozenset[Mark]:
+    """A word that is unknown counts as untrusted."""
+    known = {mark.value: mark for mark in Mark}
+    return frozenset(known.get(word, Mark.UNTRUSTED) for word in words)
+
+
+def progress(event: Event) -> pb.SnapshotProgress:
+    return pb.SnapshotProgress(entries=event["entries"], bytes=event["bytes"], total_bytes=event["total"])
+
+
+def message(said: Mapping[str, Any]) -> pb.Snapshot:
+    created = int(said["created_ms"])
+    return pb.Snapshot(
+        snapshot_id=said["id"],
+        name=said["name"],
+        sandbox_id=said["sandbox"],
+        template=said["template"],
+        contract=said["contract"],
+        received=said["received"],
+        limits=_limits_message(said["limits"]),
+        labels=said["labels"],
+        reason=said["reason"],
+        created=Timestamp(seconds=created // 1000, nanos=created % 1000 * 1_000_000),
+        entries=said["entries"],
+        bytes=said["bytes"],
+        new_bytes=said["new_bytes"],
+        stored_bytes=said["stored_bytes"],
+    )
+
+
+def _limits_message(said: Mapping[str, float]) -> common_pb2.Limits:
+    times = {"max_timeout", "default_timeout"}
+    given: dict[str, Any] = {name: value for name, value in said.items() if name in BOUNDS and value}
+    told: dict[str, Any] = {name: duration(value) if name in times else int(value) for name, value in given.items()}
+    return common_pb2.Limits(**told)

@@ -1,0 +1,198 @@
+"""Snapshots of sessions in gVisor pods: saved to a real S3 server by a snapshotter that dials the fleet."""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cluster.access_bed import AGENT_RULES, a_grant, an_agent, an_object, fleet_bed
+from cluster.harness import s3 as storage
+from cluster.harness.layout import REPOSITORY
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
+from sandfleet import AsyncFleet, AsyncSandbox
+from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed, UnavailableError
+from sandfleet.values.suspension import Snapshot
+
+SNAPSHOTS = {"apiGroups": ["sandfleet.io"], "resources": ["sandboxsnapshots"]}
+SAVES = {**SNAPSHOTS, "verbs": ["create", "get", "list", "delete"]}
+MOVES = {**SNAPSHOTS, "verbs": ["get", "list", "export", "import"]}
+# What the chart gives the snapshotter.
+WORKS = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/snapshotter"], "verbs": ["create"]}]
+FRAME = "import pandas as pd, os\ndf = pd.DataFrame({'a': range(1000)})\nopen('rows.csv', 'w').write(df.to_csv())"
+SEEN = "int(df.a.sum()), os.path.getsize('rows.csv')"
+
+# Beside ten other pods an interpreter that is restored may not begin in time, which the restore then says.
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone(on="cluster")]
+
+
+class SnapshotterProcess:
+    """As in the chart's Deployment, beside the cluster: it dials the fleet with its own account's token."""
+
+    def __init__(self, bed, folder, url, more):
+        self._bed, self._folder, self._more, self._process = bed, folder, {"SANDFLEET_SNAPSHOTS": url, **more}, None
+        folder.mkdir()
+        ca = bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"]
+        (folder / "ca.crt").write_text(ca)
+        (folder / "token").write_text(bed.token(bed.namespace, "snapshotter"))
+
+    def start(self):
+        environment = {**os.environ, **self._more, "SANDFLEET_SNAPSHOT_KEYS": str(self._folder / "keys.json")}
+        environment["PYTHONPATH"] = str(REPOSITORY / "tests")
+        command = [sys.executable, "-m", "sandfleet_operator", "snapshotter", "--fleet", f"127.0.0.1:{self._bed.port}"]
+        with (self._folder / "log").open("ab") as log:
+            command += ["--credentials", str(self._folder)]
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        return self
+
+    def kill(self):
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(30)
+
+    def end(self):
+        self._process.terminate()
+        assert self._process.wait(30) == 0, (self._folder / "log").read_text()[-2000:]
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    from cluster.harness import binaries
+    from cluster.harness.layout import cache
+    from cluster.harness.progress import timed
+
+    program = binaries.provide(cache(), timed("snapshots"), ["versitygw"])["versitygw"]
+    server, process = storage.start(program, tmp_path_factory.mktemp("s3"), "127.0.0.1")
+    yield server
+    storage.stop(process)
+
+
+@pytest.fixture(scope="module")
+def bed(images, kinds, s3, tmp_path_factory):
+    from sandfleet_operator.snapshots.backends.s3 import connect
+
+    api, work = images.api, f"snapshots-{secrets.token_hex(4)}"
+    bucket = f"b{secrets.token_hex(6)}"
+    connect(s3.endpoint, s3.region, (s3.root.access_key, s3.root.secret_key)).create_bucket(Bucket=bucket)
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
+    with fleet_bed(images, tmp_path_factory.mktemp("fleet"), (work,)) as made:
+        made.apply(
+            *an_agent(work),
+            *a_grant("", "saves", [SAVES], (work, "agent"), work),
+            an_object("v1", "ServiceAccount", "mover", work),
+            *a_grant("", "mover", [*AGENT_RULES, MOVES], (work, "mover"), work),
+            an_object("v1", "ServiceAccount", "snapshotter", made.namespace),
+            *a_grant("", "snapshotter", WORKS, (made.namespace, "snapshotter"), made.namespace),
+        )
+        operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
+        api.create(template(work))
+        spec = {"templateRef": {"name": "python"}, "replicas": 2, "maxSize": 6}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec=spec))
+        keys = {"AWS_ACCESS_KEY_ID": s3.root.access_key, "AWS_SECRET_ACCESS_KEY": s3.root.secret_key}
+        url = f"s3://{bucket}/snapshots?endpoint={s3.endpoint}&region={s3.region}"
+        made.snapshotter = SnapshotterProcess(made, tmp_path_factory.mktemp("work") / "snapshotter", url, keys).start()
+        yield made
+        made.snapshotter.end()
+        operator.end()
+    api.delete("Namespace", work)
+
+
+@contextlib.asynccontextmanager
+async def connected(bed, folder, account="agent"):
+    (folder / "ca").write_text(bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"])
+    (folder / account).write_text(bed.token(bed.namespaces[0], account))
+    place = {"ca_file": str(folder / "ca"), "token_file": str(folder / account), "namespace": bed.namespaces[0]}
+    async with await AsyncFleet.connect(f"127.0.0.1:{bed.port}", **place) as fleet:
+        yield fleet
+
+
+async def test_a_session_is_saved_rolled_back_and_forked_and_its_snapshot_outlives_it(bed, tmp_path):
+    async with connected(bed, tmp_path) as fleet:
+        async with AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox:
+            assert (await sandbox.run_code(FRAME)).outcome == "ok"
+            seen = (await sandbox.run_code(SEEN)).text
+            await fleet.note_received(sandbox.sandbox_id, ["untrusted"])
+            taken = await sandbox.snapshot("after-etl")
+            assert isinstance(taken, Snapshot)
+            assert (taken.sandbox_id, taken.received) == (sandbox.sandbox_id, ("untrusted",))
+            await sandbox.run_code("df = None; os.unlink('rows.csv')")
+            assert (await sandbox.rollback("after-etl")).lost == ()
+            assert (await sandbox.run_code(SEEN)).text == seen
+            first, second = await sandbox.fork(2)
+            assert [(await one.run_code(SEEN)).text for one in (first, second)] == [seen, seen]
+            # A copy has received what its origin had.
+            assert await fleet.note_received(first.sandbox_id, []) == {"untrusted"}
+            for one in (first, second):
+                await one.kill()
+        # The pod is gone, and its workspace with it.
+        assert "after-etl" in [one.name for one in await fleet.snapshots.list()]
+        async with AsyncSandbox.create(fleet=fleet, pool="fast", snapshot="after-etl", max_wait=240) as again:
+            assert (await again.run_code(SEEN)).text == seen
+        assert await fleet.snapshots.delete("after-etl")
+        with pytest.raises(NotFoundError):
+            await fleet.snapshots.get("after-etl")
+
+
+async def test_a_snapshot_moves_as_a_file_by_an_account_that_may(bed, tmp_path):
+    async with connected(bed, tmp_path) as fleet, connected(bed, tmp_path, "mover") as mover:
+        async with AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox:
+            await sandbox.run_code("import os; open('large', 'wb').write(os.urandom(3 << 20)); x = 5")
+            await sandbox.snapshot("mine")
+            with pytest.raises(AccessDenied, match="export"):
+                await fleet.snapshots.export("mine", tmp_path / "mine.snapshot")
+            assert await mover.snapshots.export("mine", tmp_path / "mine.snapshot") > 3 << 20
+            with pytest.raises(AccessDenied, match="import"):
+                await fleet.snapshots.import_file(tmp_path / "mine.snapshot", name="theirs")
+            imported = await mover.snapshots.import_file(tmp_path / "mine.snapshot", name="theirs")
+            assert imported.received == ("untrusted",)
+            await sandbox.rollback("theirs")
+            assert (await sandbox.run_code("os.path.getsize('large'), x")).text == f"({3 << 20}, 5)"
+            # A mover saves nothing: to look and to move are other rights.
+            with pytest.raises(AccessDenied, match="create"):
+                await mover.snapshots.take_snapshot(sandbox.sandbox_id, name="", labels={}, reason="manual")
+        for name in ("mine", "theirs"):
+            await fleet.snapshots.delete(name)
+
+
+async def test_a_killed_snapshotter_costs_its_jobs_and_the_next_one_goes_on(bed, tmp_path):
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox,
+    ):
+        await sandbox.run_code("x = 1")
+        bed.snapshotter.kill()
+        with pytest.raises(UnavailableError, match="snapshotter"):
+            await sandbox.snapshot("lost")
+        bed.snapshotter.start()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                await sandbox.snapshot("found")
+                break
+            except (UnavailableError, PreconditionFailed):
+                assert time.monotonic() < deadline
+        assert [one.name for one in await fleet.snapshots.list(sandbox.sandbox_id)] == ["found"]
+        await fleet.snapshots.delete("found")
+
+
+async def test_no_account_but_the_snapshotters_takes_jobs(bed, tmp_path):
+    import grpc
+    from sandfleet_api.fleet.v1 import snapshotter_pb2 as pb
+    from sandfleet_api.fleet.v1.snapshotter_pb2_grpc import SnapshotterServiceStub
+
+    ca = bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"].encode()
+
+    async def begun(token):
+        async with grpc.aio.secure_channel(f"127.0.0.1:{bed.port}", grpc.ssl_channel_credentials(ca)) as channel:
+            call = SnapshotterServiceStub(channel).Work(metadata=[("authorization", f"Bearer {token}")], timeout=20)
+            try:
+                return await call.read() == pb.WorkResponse()
+            except grpc.aio.AioRpcError as error:
+                return error.code().name
+
+    assert await begun(bed.token(bed.namespaces[0], "agent")) == "PERMISSION_DENIED"
+    assert await begun("no token") == "UNAUTHENTICATED"
+    # Control: the snapshotter's own account is taken on.
+    assert await begun(bed.token(bed.namespace, "snapshotter")) is True

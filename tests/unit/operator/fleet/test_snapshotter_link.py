@@ -1,0 +1,160 @@
+"""The stream between the fleet and a snapshotter, over a real gRPC server: jobs, events, and what breaks."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from sandfleet_api.fleet.v1 import snapshotter_pb2 as pb
+from sandfleet_api.fleet.v1.snapshotter_pb2_grpc import (
+    SnapshotterServiceStub,
+    add_SnapshotterServiceServicer_to_server,
+)
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.fleet.kubernetes.snapshots.link import MAX_EVENT_BYTES, SnapshotterLink
+
+PATIENCE = 20.0
+
+
+class Reviews:
+    """Knows one account."""
+
+    async def authenticate(self, token: str) -> Caller:
+        return Caller(token)
+
+    async def authorize(self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "") -> None:
+        if (caller.username, verb, namespace, subresource) != ("snapshotter", "create", "system", "snapshotter"):
+            raise ClaimReason.FORBIDDEN.error(f"cannot {verb}: {caller.username} may not")
+
+
+@asynccontextmanager
+async def linked(*, leads: bool = True, patience: float = PATIENCE):
+    """A link, and a stub for snapshotters."""
+
+    def check_serving(doing: str) -> None:
+        if not leads:
+            raise ClaimReason.NOT_SERVING.error(f"cannot {doing}: another fleet leads")
+
+    link: Any = SnapshotterLink(Reviews(), "system", check_serving, patience=patience)  # type: ignore[arg-type]
+    server = grpc.aio.server()
+    add_SnapshotterServiceServicer_to_server(link, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield link, SnapshotterServiceStub(channel)
+    await server.stop(0)
+
+
+def called(stub: Any, account: str = "snapshotter") -> Any:
+    return stub.Work(metadata=(("authorization", f"Bearer {account}"),))
+
+
+async def job_of(call: Any) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE):
+        while not (response := await call.read()).job:
+            pass
+        return json.loads(response.job)
+
+
+def said(job: dict[str, Any], event: str, **more: Any) -> bytes:
+    return json.dumps({"id": job["id"], "event": event, **more}).encode()
+
+
+async def endless(call: Any) -> None:
+    part = pb.WorkRequest(event=b" " * 250_000, continues=True)
+    try:
+        for _ in range(MAX_EVENT_BYTES // 250_000 + 2):
+            await call.write(part)
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        pass
+
+
+async def test_a_job_goes_to_the_snapshotter_and_its_events_come_back_whole() -> None:
+    async with linked() as (link, stub):
+        call = called(stub)
+        answer = asyncio.create_task(link.answer("get", tenant="team", snapshot="mine"))
+        job = await job_of(call)
+        assert job == {"id": job["id"], "op": "get", "tenant": "team", "snapshot": "mine"}
+        await call.write(pb.WorkRequest(event=said({"id": 999}, "done")))
+        text = said(job, "done", facts="x" * 700_000)
+        await call.write(pb.WorkRequest(event=text[:300_000], continues=True))
+        await call.write(pb.WorkRequest(event=text[300_000:600_000], continues=True))
+        await call.write(pb.WorkRequest(event=text[600_000:]))
+        assert len((await answer)["facts"]) == 700_000
+
+
+async def test_a_job_that_is_left_is_cancelled_there() -> None:
+    async with linked() as (link, stub):
+        call = called(stub)
+        events = link.run("export", tenant="team", snapshot="mine")
+        first = asyncio.create_task(anext(events))
+        job = await job_of(call)
+        await call.write(pb.WorkRequest(event=said(job, "piece"), data=b"12"))
+        assert (await first)["data"] == b"12"
+        await events.aclose()
+        assert await job_of(call) == {"id": job["id"], "op": "cancel"}
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda call: call.cancel(),
+        lambda call: call.write(pb.WorkRequest(event=b"no JSON")),
+        lambda call: call.write(pb.WorkRequest(event=b"[1]")),
+        endless,
+    ],
+    ids=["it goes", "no JSON", "no event", "an event without an end"],
+)
+async def test_a_stream_that_breaks_fails_its_jobs_and_the_next_snapshotter_goes_on(breaks) -> None:
+    async with linked() as (link, stub):
+        call = called(stub)
+        answer = asyncio.create_task(link.answer("delete", tenant="team", snapshot="mine"))
+        await job_of(call)
+        done = breaks(call)
+        if asyncio.iscoroutine(done):
+            await done
+        with pytest.raises(FleetError) as caught:
+            await answer
+        assert caught.value.problem.reason == "SnapshotStoreUnavailable"
+        following = called(stub)
+        answer = asyncio.create_task(link.answer("delete", tenant="team", snapshot="mine"))
+        job = await job_of(following)
+        await following.write(pb.WorkRequest(event=said(job, "done", existed=True)))
+        assert (await answer)["existed"] is True
+
+
+async def test_each_job_goes_to_the_snapshotter_with_the_fewest() -> None:
+    async with linked() as (link, stub):
+        calls = [called(stub), called(stub)]
+        for call in calls:
+            assert not (await call.read()).job
+        jobs = [asyncio.create_task(link.answer("list", tenant="team", sandbox="")) for _ in range(2)]
+        for call in calls:
+            job = await job_of(call)
+            await call.write(pb.WorkRequest(event=said(job, "done")))
+        await asyncio.gather(*jobs)
+
+
+async def test_without_a_snapshotter_a_call_waits_and_says_so() -> None:
+    async with linked(patience=0.05) as (link, _):
+        with pytest.raises(FleetError, match="none is connected"):
+            await link.answer("list", tenant="team", sandbox="")
+
+
+@pytest.mark.parametrize(
+    ("account", "leads", "code"),
+    [("agent", True, "PERMISSION_DENIED"), ("snapshotter", False, "UNAVAILABLE"), ("snapshotter", True, "")],
+    ids=["another account", "another fleet leads", "control"],
+)
+async def test_only_its_own_account_is_taken_on_by_the_fleet_that_leads(account: str, leads: bool, code: str) -> None:
+    async with linked(leads=leads) as (_, stub):
+        call = called(stub, account)
+        try:
+            found = "" if await call.read() == pb.WorkResponse() else "else"
+        except grpc.aio.AioRpcError as error:
+            found = error.code().name
+        assert found == code
