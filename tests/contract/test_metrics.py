@@ -64,6 +64,7 @@ async def moved(process, series, most=PATIENCE):
 
 
 async def test_executions_tools_and_resources_are_counted_when_a_sandbox_is_released(process, fleet):
+    before = scraped(process)
     async with AsyncSandbox.create(fleet=fleet, contract="brokered") as sandbox:
         async with await sandbox.serve_tools([look_up]):
             await sandbox.run_code("import tools\ntools.look_up('x')\nsum(range(10**6))")
@@ -71,15 +72,20 @@ async def test_executions_tools_and_resources_are_counted_when_a_sandbox_is_rele
         await sandbox.run_code("while True: pass", timeout=0.3)
         await sandbox.commands.run("exit 3", check=False)
     text = scraped(process)
-    assert value(text, f'sandfleet_executions_total{{{BROKERED},kind="cell",outcome="ok",blame="none"}}') == 1
-    assert value(text, f'sandfleet_executions_total{{{BROKERED},kind="cell",outcome="error",blame="code"}}') == 1
-    assert value(text, f'sandfleet_executions_total{{{BROKERED},kind="cell",outcome="timeout",blame="limit"}}') == 1
-    assert value(text, f'sandfleet_executions_total{{{BROKERED},kind="command",outcome="error",blame="code"}}') == 1
-    assert value(text, f'sandfleet_execution_seconds_count{{{BROKERED},kind="cell"}}') == 3
-    assert value(text, f'sandfleet_tool_calls_total{{{BROKERED},end="ok"}}') == 1
-    assert value(text, f'sandfleet_tool_calls_total{{{BROKERED},end="error"}}') == 1
-    assert value(text, f"sandfleet_session_cpu_seconds_total{{{BROKERED}}}") > 0.1
-    assert value(text, f'sandfleet_usage_readings_total{{{BROKERED},outcome="counted"}}') == 1
+
+    def added(name, labels=""):
+        series = f"{name}{{{BROKERED}{labels}}}"
+        return value(text, series) - value(before, series)
+
+    assert added("sandfleet_executions_total", ',kind="cell",outcome="ok",blame="none"') == 1
+    assert added("sandfleet_executions_total", ',kind="cell",outcome="error",blame="code"') == 1
+    assert added("sandfleet_executions_total", ',kind="cell",outcome="timeout",blame="limit"') == 1
+    assert added("sandfleet_executions_total", ',kind="command",outcome="error",blame="code"') == 1
+    assert added("sandfleet_execution_seconds_count", ',kind="cell"') == 3
+    assert added("sandfleet_tool_calls_total", ',end="ok"') == 1
+    assert added("sandfleet_tool_calls_total", ',end="error"') == 1
+    assert added("sandfleet_session_cpu_seconds_total") > 0.1
+    assert added("sandfleet_usage_readings_total", ',outcome="counted"') == 1
     assert value(text, f"sandfleet_session_processes{{{BROKERED}}}") == 0, "a sandbox that is gone holds nothing"
 
 
