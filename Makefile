@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test collected cells conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test collected attacks cells conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolage
 joint: setup ## Operator and fleet together through N random stories (tests/transition/joint), about one a second.
 	@SANDFLEET_EXAMPLES=$(or $(N),1000) $(PY) -m pytest -q --timeout 3600 tests/transition/joint $(ARGS)
 
+attacks: setup ## Each attack in a line, and whether it held: as root, without root, in gVisor pods (PLACES="root user pod").
+	@tests/contract/executor/attacks.sh $(or $(PLACES),root user pod) $(if $(ARGS),-- $(ARGS))
+
 cells: setup ## N random cells of each language in a sandbox and in the language itself (10,000: some minutes).
 	@SANDFLEET_CELLS=$(or $(N),10000) $(PY) -m pytest -q --timeout 3600 tests/contract/executor/test_generated_cells.py $(ARGS)
 
@@ -46,7 +49,7 @@ lint: setup ## ruff, import contracts, buf.
 	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@cd proto && ../.venv/bin/buf lint
 	@$(PY) scripts/crds.py --check && $(PY) scripts/reference.py --check && $(PY) scripts/chart.py --check
-	@$(PY) scripts/dashboard.py --check
+	@$(PY) scripts/dashboard.py --check && $(PY) scripts/attacks.py --check
 	@$(PY) scripts/sync.py --check && $(PY) scripts/python_reference.py --check
 
 types: setup ## mypy, strict.

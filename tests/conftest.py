@@ -16,7 +16,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("sandfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sandfleet")
 
-pytest_plugins = ["cluster.fixtures", "support.quarantine"]
+pytest_plugins = ["cluster.fixtures", "support.quarantine", "support.attacks"]
 
 
 def pytest_addoption(parser):

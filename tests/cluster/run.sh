@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests on a real cluster: run.sh [arguments for pytest]. run.sh scale [arguments]: tests with hundreds of sandboxes.
-# run.sh pods [arguments]: the executor's contract suite in gVisor pods.
+# run.sh pods [arguments]: the executor's contract suite in gVisor pods. run.sh attacks [arguments]: its attacks alone.
 # The cluster is that of KUBECONFIG, or one of our own. Ours is ended afterwards if it was not up before, unless
 # SANDFLEET_KEEP=1.
 set -euo pipefail
@@ -32,7 +32,7 @@ if [ -z "${KUBECONFIG:-}" ] || [ "$(realpath -m "$KUBECONFIG")" = "$(realpath -m
 fi
 failed=0
 part=cluster
-case "${1:-}" in scale | pods) part=$1 && shift ;; esac
+case "${1:-}" in scale | pods | attacks) part=$1 && shift ;; esac
 case $part in
 cluster)
     # Most tests mostly wait: side by side they take a third of the time.
@@ -47,6 +47,11 @@ pods)
     suite tests/contract/executor --executor pod --ignore tests/contract/executor/test_processes.py -n 2 --dist loadfile "$@" || failed=$?
     # Its fork bombs take all cores: no other test can measure beside them.
     suite tests/contract/executor/test_processes.py --executor pod "$@" || failed=$?
+    ;;
+attacks)
+    # In one run, whose last lines are the table; a test that fails is not tried again.
+    "$python" -m pytest -q --timeout 300 --executor pod --place pod --attacks build/attacks/pod.json \
+        tests/contract/executor -n 2 --dist loadfile "$@" || failed=$?
     ;;
 esac
 exit "$failed"

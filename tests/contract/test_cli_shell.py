@@ -1,4 +1,4 @@
-"""`sandfleet shell` and `sandfleet forward` in a real terminal, on a real sandbox of this machine."""
+"""The command line in a real terminal, on a real sandbox of this machine."""
 
 import contextlib
 import fcntl
@@ -163,6 +163,48 @@ def test_escapes_reach_a_terminal_and_nothing_else(sandbox):
         [sys.executable, "-m", "sandfleet", *command], check=False, capture_output=True, stdin=subprocess.DEVNULL
     )
     assert (done.stdout, done.stderr, done.returncode) == (b"red end\n", b"", 0)
+
+
+# A title, the clipboard (OSC 52), a cleared screen (with both introducers), a question that the terminal answers.
+HOSTILE = "\x1b]0;owned\x07\x1b]52;c;ZWNobw==\x07\x1b[2J\x9b2J\x1b[c\x08"
+PAINTED = f"{HOSTILE}\x1b[31mred\x1b[0m"
+IN_BASH = "".join(f"\\x{byte:02x}" for byte in PAINTED.encode())
+WAYS = {
+    "output": ["run", "--sandbox", "{id}", "-c", f"print({PAINTED!r})"],
+    "a result": ["run", "--sandbox", "{id}", "-c", f"type('A', (), {{'__repr__': lambda self: {PAINTED!r}}})()"],
+    "a traceback": ["run", "--sandbox", "{id}", "-c", f"raise ValueError({PAINTED!r})"],
+    "a message of the end": ["run", "--sandbox", "{id}", "-c", f"import sys; sys.exit({PAINTED!r})"],
+    "a script in bash": ["run", "--sandbox", "{id}", "--language", "bash", "-c", f"printf '{IN_BASH}'"],
+    "a command": ["exec", "{id}", "--", "python3", "-c", f"print({PAINTED!r})"],
+    "a log": ["logs", "{id}", "painter"],
+}
+
+
+def shown_to_a_person(sandbox, way, *options):
+    """All that the terminal gets."""
+    words = [each.replace("{id}", sandbox.sandbox_id) for each in WAYS[way]]
+    if way == "a log" and not any(one.name == "painter" for one in sandbox.services.list()):
+        sandbox.services.start("painter", ["python3", "-c", f"print({PAINTED!r}, flush=True); input()"])
+    with person(words[0], *options, *words[1:]) as one:
+        one.ends()
+        while select.select([one.master], [], [], 0.2)[0]:
+            one.seen += os.read(one.master, 65536)
+        return one.seen.decode()
+
+
+@pytest.mark.attack("writes escape sequences to a person's terminal", "text and colours alone")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sandbox_shows_a_person_text_and_colours_alone(sandbox, way):
+    seen = shown_to_a_person(sandbox, way)
+    assert "\x1b[31mred\x1b[0m" in seen
+    rest = re.sub(r"\x1b\[[0-9;]*m", "", seen)
+    assert not set(rest) & set("\x1b\x07\x08\x9b"), rest
+
+
+@pytest.mark.control("writes escape sequences to a person's terminal")
+@pytest.mark.parametrize("way", WAYS)
+def test_raw_output_is_as_it_was_written(sandbox, way):
+    assert HOSTILE in shown_to_a_person(sandbox, way, "--raw")
 
 
 def test_a_script_can_be_piped_in(sandbox):

@@ -162,6 +162,8 @@ class LocalHost:
         await asyncio.to_thread(self.process.wait, 30)
         await self._listening
         self.canaries["at home"].unlink()
+        # Tests leave folders closed to their owner.
+        await asyncio.to_thread(subprocess.run, ["chmod", "-R", "u+rwX", self.folder], check=True)
         shutil.rmtree(self.folder)
 
 

@@ -58,6 +58,7 @@ ALL_METHODS = [
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("service", CALLS)
+@pytest.mark.attack("calls with a token that is not good", "refused")
 async def test_a_token_that_is_not_good_opens_nothing(executor, sandbox, kind, service):
     with pytest.raises(AuthenticationError, match=r"^cannot "):
         await CALLS[service](executor.client(token=FOREIGN[kind](executor)))
@@ -73,6 +74,7 @@ async def test_a_write_that_is_refused_while_it_is_sent_says_the_same(executor, 
 
 
 @pytest.mark.parametrize("service", CALLS)
+@pytest.mark.attack("calls beyond the scopes of its token", "refused", control="in it")
 async def test_a_token_opens_the_service_of_its_scope_alone(executor, sandbox, service):
     narrow = executor.client(token=executor.token(scope=service))
     for other, call in CALLS.items():
@@ -89,6 +91,7 @@ async def test_a_token_opens_the_service_of_its_scope_alone(executor, sandbox, s
 @pytest.mark.parametrize(
     ("stub", "method", "request_type"), ALL_METHODS, ids=[f"{s.__name__[:-4]}.{m}" for s, m, _ in ALL_METHODS]
 )
+@pytest.mark.attack("calls without a token", "refused", control="in it")
 async def test_no_method_answers_without_a_token(executor, stub, method, request_type):
     async with executor.channel() as channel:
         call = getattr(stub(channel), method)
@@ -107,6 +110,7 @@ async def test_no_method_answers_without_a_token(executor, stub, method, request
 
 
 @pytest.mark.parametrize("method", ["Open", "Close"])
+@pytest.mark.attack("opens and closes sessions without the right", "refused")
 async def test_only_an_admin_opens_and_closes_the_session(executor, method):
     metadata = (("authorization", f"Bearer {executor.token(scope='interpreter process filesystem session')}"),)
     async with executor.channel() as channel:
@@ -137,6 +141,7 @@ async def test_a_method_that_does_not_exist_is_denied_like_any_other(executor):
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
+@pytest.mark.attack("sends bytes that are no message", "an error, and no end")
 async def test_a_message_that_is_no_message_is_an_error_and_no_end(executor, sandbox):
     metadata = (("authorization", f"Bearer {executor.token()}"),)
     async with executor.channel() as channel:

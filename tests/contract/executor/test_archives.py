@@ -104,6 +104,7 @@ def filled(members, outside, mark):
 
 
 @pytest.mark.parametrize("case", ESCAPES)
+@pytest.mark.attack("writes outside by an archive", "refused")
 async def test_no_archive_writes_outside_of_its_directory(executor, sandbox, case):
     mark = f"escaped-{list(ESCAPES).index(case)}".encode()
     base = f"escape-{list(ESCAPES).index(case)}"
@@ -116,6 +117,7 @@ async def test_no_archive_writes_outside_of_its_directory(executor, sandbox, cas
 
 
 @pytest.mark.parametrize("case", ["an absolute name", "a name with ..", "a symlink and a file through it"])
+@pytest.mark.control("writes outside by an archive")
 async def test_without_the_defence_the_same_archive_does_escape(case, tmp_path):
     """The negative control: Python's tarfile without its filter."""
     outside, inside = tmp_path / "outside", tmp_path / "a" / "to" / "here"
@@ -131,6 +133,7 @@ async def test_without_the_defence_the_same_archive_does_escape(case, tmp_path):
     assert [path for path in tmp_path.rglob("mark") if inside not in path.resolve().parents]
 
 
+@pytest.mark.attack("brings links, devices and set-id bits in an archive", "left out")
 async def test_links_outside_devices_pipes_and_set_id_bits_are_left_out(executor, sandbox):
     data = tar(
         symlink(b"absolute", b"/workspace/f"),
@@ -164,6 +167,7 @@ async def test_what_is_there_is_replaced_or_kept_and_never_written_through(execu
     assert await sandbox.files.read("precious") == "precious\n"
 
 
+@pytest.mark.attack("puts a link where an archive is unpacked", "not followed")
 async def test_a_link_that_user_code_put_there_is_not_gone_through(executor, sandbox):
     await sandbox.commands.run("mkdir -p trap /tmp/elsewhere && ln -s /tmp/elsewhere trap/d")
     answer = await extract(executor, tar(Member(b"d/f", b"x")), b"trap")
@@ -210,6 +214,7 @@ async def test_a_broken_compression_is_an_answer_too(executor):
     assert stop(await extract(executor, b"no zstd", b"z", compression=ZSTD)) == "INVALID_ARCHIVE"
 
 
+@pytest.mark.attack("sends a compressed bomb", "stopped, memory bounded")
 async def test_a_compressed_bomb_is_stopped_and_costs_no_memory(executor, sandbox):
     data = archives.zeros_zstd(1 << 30)
     assert len(data) < MIB
@@ -221,6 +226,7 @@ async def test_a_compressed_bomb_is_stopped_and_costs_no_memory(executor, sandbo
     assert await sandbox.files.list("bomb") == ()
 
 
+@pytest.mark.attack("asks for a window of two gibibytes", "refused")
 async def test_a_window_of_two_gibibytes_is_refused(executor):
     parameters = zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
@@ -288,6 +294,7 @@ async def test_no_archive_makes_an_entry_outside(executor, sandbox, members, gar
     assert outside.stdout == ""
 
 
+@pytest.mark.attack("writes on the client's disk as an executor", "refused")
 async def test_a_client_writes_nothing_outside_whatever_an_executor_sends(tmp_path):
     from sandfleet.resources.files.tar_unpack import Unpacker
 

@@ -43,6 +43,7 @@ SURVIVED = {
 
 
 @pytest.mark.parametrize("attack", SURVIVED)
+@pytest.mark.attack("spoils its shell", "the next cell works")
 async def test_what_a_cell_does_to_its_shell_does_not_keep_the_next_from_working(run, attack):
     await run("kept=5")
     await run(SURVIVED[attack], timeout=3)
@@ -73,6 +74,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("attack", BROKEN)
+@pytest.mark.attack("breaks its shell", "a new shell")
 async def test_a_shell_that_code_has_broken_is_replaced(executor, sandbox, run, neighbour, attack):
     await sandbox.run_code("kept = 1")
     for _ in range(2):
@@ -93,6 +95,7 @@ async def test_a_shell_that_code_has_broken_is_replaced(executor, sandbox, run, 
 
 
 @pytest.mark.parametrize("attack", ["no builtins", "builtin hidden", "nothing executed", "restricted"])
+@pytest.mark.attack("keeps its shell from answering", "it is given up in time")
 async def test_a_shell_that_cannot_answer_is_given_up_long_before_its_deadline(run, attack):
     execution = await run(BROKEN[attack], timeout=300)
     assert (execution.outcome, execution.blame, execution.reason) == ("killed", "code", "InterpreterBroken")
@@ -104,6 +107,7 @@ async def test_a_shell_that_is_silent_and_at_work_is_not_given_up(run):
     assert await said(run, "sleep 4; echo on") == "on\n"
 
 
+@pytest.mark.control("keeps its shell from answering")
 async def test_a_forged_answer_reaches_the_shell_s_driver(run):
     # Control: the random name of each cell makes the forged answers be passed over. A cell can find out its own name.
     name = "[[ $(trap -p INT) =~ interrupted.([0-9a-f]+) ]]"

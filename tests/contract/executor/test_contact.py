@@ -80,6 +80,7 @@ async def test_without_a_certificate_of_ours_it_is_refused_when_user_code_may_ha
     assert await presented(fresh) == shown
 
 
+@pytest.mark.attack("answers as the executor of another pod", "refused")
 async def test_the_executor_of_another_pod_is_refused_before_and_after_it_was_signed(plane, fresh, host):
     stranger = whom(fresh, pod_uid="another")
     for why in ("not its own one for pod uid another", "another pod's"):
@@ -88,6 +89,7 @@ async def test_the_executor_of_another_pod_is_refused_before_and_after_it_was_si
         await met(plane, fresh, host)
 
 
+@pytest.mark.attack("answers with a foreign certificate", "refused")
 async def test_an_executor_that_another_control_plane_has_signed_is_refused(plane, fresh, host):
     await met(Plane(host.key), fresh, host)
     for first in (True, False):
@@ -262,6 +264,7 @@ async def lying():
         await server.stop(0)
 
 
+@pytest.mark.control("lies about itself as an executor")
 async def test_the_liar_that_tells_the_truth_is_believed(plane, lying):
     liar, there = await lying()
     found = await plane.contacts.contact(there, isolation=Isolation.GVISOR, first=True)
@@ -297,6 +300,7 @@ async def test_a_caller_of_another_certificate_gets_no_certificate(plane, lying,
         ({"kernel": "x" * (1 << 20)}, Unreachable, "larger than max"),
     ],
 )
+@pytest.mark.attack("lies about itself as an executor", "refused")
 async def test_a_lie_about_itself_is_found_and_its_message_is_bounded(plane, lying, said, raised, why):
     _, there = await lying(said=said)
     with pytest.raises(raised, match=why) as caught:

@@ -56,6 +56,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.attack("forges the frames of its interpreter", "a typed end, the next cell works")
 async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executor, sandbox, context, neighbour, attack):
     await sandbox.run_code("kept = 1")
     execution = await sandbox.run_code(
@@ -77,6 +78,7 @@ async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executo
     assert not executor.ended
 
 
+@pytest.mark.control("forges the frames of its interpreter")
 async def test_frames_that_are_right_are_believed(sandbox, context):
     # Control: the attack reaches the executor, so it is the checks that hold.
     forged = (
@@ -86,6 +88,7 @@ async def test_frames_that_are_right_are_believed(sandbox, context):
     assert execution.text == "forged"
 
 
+@pytest.mark.attack("floods with forged results", "bounded")
 async def test_a_flood_of_forged_results_is_bounded(executor, sandbox, context):
     executor.restart_peak()
     idle = executor.memory()
@@ -95,6 +98,7 @@ async def test_a_flood_of_forged_results_is_bounded(executor, sandbox, context):
     assert executor.peak_memory() < idle + (96 << 20)
 
 
+@pytest.mark.attack("floods with forged errors", "bounded")
 async def test_a_flood_of_forged_errors_without_a_reader_is_bounded(executor, context):
     """What is heavy in them is not their text, but the frames below it."""
     executor.restart_peak()
@@ -127,12 +131,14 @@ async def test_a_flood_of_forged_errors_without_a_reader_is_bounded(executor, co
     assert max(sizes) < 8 << 20
 
 
+@pytest.mark.attack("speaks for the supervisor of a command", "without effect")
 async def test_a_command_s_supervisor_cannot_be_spoken_for(sandbox):
     # Its socket is not inherited: there is nothing to find.
     result = await sandbox.commands.run("ls -l /proc/self/fd/ /proc/$PPID/fd/ 2>&1 | grep -c socket:")
     assert result.stdout == "0\n"
 
 
+@pytest.mark.attack("looks for descriptors of the executor", "none is there")
 async def test_descriptors_of_the_executor_are_not_inherited(sandbox, context):
     code = "import os\nsorted(os.readlink(f'/proc/self/fd/{name}').split(':')[0] for name in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{name}'))"
     kinds = (await sandbox.run_code(code, context=context)).text

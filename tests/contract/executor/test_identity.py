@@ -126,6 +126,7 @@ print(taken, refused > 5)
 """
 
 
+@pytest.mark.attack("binds the executor's port", "refused", control="in it")
 async def test_user_code_cannot_bind_the_executors_port(starting):
     """With the pod's network, which user code shares; `network` "none" would hide the port altogether."""
     async with starting(port=True, network="pod") as executor:
@@ -136,6 +137,7 @@ async def test_user_code_cannot_bind_the_executors_port(starting):
         assert control.logs.stdout != "[] True\n"
 
 
+@pytest.mark.attack("binds the executor's port after a restart", "refused")
 async def test_nor_right_after_a_restart_in_place(starting):
     """User code would have to outlive the executor: no process does, and the port is bound first."""
     async with starting(port=True, network="pod", restarts=True) as executor:
@@ -156,6 +158,7 @@ async def test_nor_right_after_a_restart_in_place(starting):
         assert (await executor.sandbox.files.read("bind.log")) == ""
 
 
+@pytest.mark.control("binds the executor's port")
 async def test_the_control_two_servers_that_both_reuse_the_port_can_share_it():
     """What the executor's `grpc.so_reuseport=0` prevents."""
     first, second = socket.socket(), socket.socket()

@@ -87,6 +87,7 @@ async def value(executor, code, *, context=None):
 
 
 @pytest.mark.parametrize("what", HIDDEN)
+@pytest.mark.attack("reads a file of the host", "it is not there")
 async def test_files_of_the_host_are_not_there_by_any_way(executor, unprotected, what):
     if what not in executor.hidden:
         pytest.skip(f"needs {what}: this set-up has none")
@@ -96,6 +97,7 @@ async def test_files_of_the_host_are_not_there_by_any_way(executor, unprotected,
 
 
 @pytest.mark.parametrize("what", HIDDEN[:3])
+@pytest.mark.attack("links or copies a file of the host", "it is not there")
 async def test_files_of_the_host_cannot_be_linked_or_copied(executor, unprotected, what):
     code = f"path = {executor.hidden[what]!r}\n{LINK}"
     assert await value(executor, code) == []
@@ -103,6 +105,7 @@ async def test_files_of_the_host_cannot_be_linked_or_copied(executor, unprotecte
 
 
 @pytest.mark.needs("unix socket")
+@pytest.mark.attack("connects to the executor's socket", "it is not there")
 async def test_the_executor_s_socket_cannot_be_reached(executor, unprotected):
     path = executor.hidden["the executor's socket"]
     code = f"import socket; socket.socket(socket.AF_UNIX).connect_ex({path!r})"
@@ -110,6 +113,7 @@ async def test_the_executor_s_socket_cannot_be_reached(executor, unprotected):
     assert await value(unprotected, code) == 0
 
 
+@pytest.mark.attack("looks for processes outside of the session", "none is seen")
 async def test_only_the_session_s_own_processes_are_visible(executor, unprotected):
     seen = await value(executor, WORDS)
     # The spawner, this context and its copy, and one in reserve of each kind: all of them its forks.
@@ -119,6 +123,7 @@ async def test_only_the_session_s_own_processes_are_visible(executor, unprotecte
     assert any("sandfleet_executor" in words for words in await value(unprotected, WORDS))
 
 
+@pytest.mark.attack("looks for a secret in environments", "none is there")
 async def test_no_environment_that_can_be_read_holds_a_secret(executor, unprotected):
     code = (
         "import glob\ndef read(path):\n    try: return open(path, 'rb').read()\n    except OSError: return b''\n"
@@ -128,6 +133,7 @@ async def test_no_environment_that_can_be_read_holds_a_secret(executor, unprotec
     assert await value(unprotected, code) is True
 
 
+@pytest.mark.attack("traces PID 1 of its session", "refused")
 async def test_pid_1_cannot_be_traced_though_tracing_works(executor, unprotected):
     attached = await value(executor, TRACE)
     assert attached[0] == "Operation not permitted"
@@ -138,6 +144,7 @@ async def test_pid_1_cannot_be_traced_though_tracing_works(executor, unprotected
     assert (await value(unprotected if filtered else executor, own))[1] == "attached"
 
 
+@pytest.mark.attack("reads what PID 1 has open, and its memory", "refused", control="in it")
 async def test_nothing_of_pid_1_can_be_read(executor):
     assert await value(executor, PEEK) == []
     # Control: of itself a process can read all of it.
@@ -146,6 +153,7 @@ async def test_nothing_of_pid_1_can_be_read(executor):
 
 @pytest.mark.needs("own network")
 @pytest.mark.parametrize("family", ["tcp", "abstract", "udp"])
+@pytest.mark.attack("reaches a network", "no route")
 async def test_there_is_no_way_out_to_any_network(executor, unprotected, family):
     codes = {
         "tcp": f"import socket; socket.socket().connect_ex(('127.0.0.1', {executor.host.tcp_port}))",
@@ -181,6 +189,7 @@ async def test_there_is_no_interface_but_an_own_loopback(executor):
         "/lib",
     ],
 )
+@pytest.mark.attack("writes outside of the workspace", "refused", control="in it")
 async def test_the_root_and_its_parts_cannot_be_written(executor, unprotected, path):
     code = (
         "import os\n"
@@ -194,6 +203,7 @@ async def test_the_root_and_its_parts_cannot_be_written(executor, unprotected, p
     assert await value(executor, code.replace(repr(path), "'/workspace'")) is True
 
 
+@pytest.mark.attack("looks for a folder of the host that it may write", "none is there")
 async def test_every_folder_that_can_be_written_is_the_sandbox_s_own(executor, unprotected):
     code = "import subprocess\nsubprocess.run('find / -xdev -type d -writable 2>/dev/null | grep -v ^/proc/ | sort', shell=True, capture_output=True).stdout.decode().split()"
     assert set(await value(executor, code)) <= {"/tmp", "/workspace", "/dev/shm"}
@@ -201,6 +211,7 @@ async def test_every_folder_that_can_be_written_is_the_sandbox_s_own(executor, u
         assert await value(unprotected, "import os; os.access('/usr', os.W_OK)") is True
 
 
+@pytest.mark.attack("changes its interpreter", "refused")
 async def test_the_interpreter_of_user_code_cannot_be_changed(executor):
     code = "import os, sys, json, IPython\n[os.access(os.path.dirname(m), os.W_OK) for m in (sys.executable, json.__file__, IPython.__file__)]"
     assert await value(executor, code) == [False, False, False]
@@ -244,12 +255,14 @@ async def test_the_interpreter_of_user_code_cannot_be_changed(executor):
         "python3 -c 'import os; os.setgroups([0])'",
     ],
 )
+@pytest.mark.attack("works as the machine's administrator", "refused")
 async def test_privileged_work_fails(executor, command):
     result = await executor.sandbox.commands.run(command, timeout=30)
     assert result.outcome is Outcome.ERROR, result
     assert result.exit_code not in (0, 127), result
 
 
+@pytest.mark.attack("makes a user namespace of its own", "nothing of the host")
 async def test_a_nested_user_namespace_gives_nothing_of_the_host(executor):
     line = "unshare -Ur sh -c 'id -u; cat /etc/shadow; touch /usr/x; ls /root; kill -9 1; mount -t proc proc /proc' 2>&1; true"
     said = (await executor.sandbox.commands.run(line, timeout=30)).stdout
@@ -268,6 +281,7 @@ async def status(executor, source):
 
 
 @pytest.mark.parametrize("source", ["cell", "command"])
+@pytest.mark.attack("gains a capability", "none")
 async def test_no_capability_and_no_way_to_gain_one(executor, unprotected, source):
     found = await status(executor, source)
     # A pod's container has it as a whole, and gVisor does not show it.
@@ -281,6 +295,7 @@ async def test_no_capability_and_no_way_to_gain_one(executor, unprotected, sourc
     assert not shown or (await status(unprotected, source))["NoNewPrivs"] == ["0"]
 
 
+@pytest.mark.attack("gains rights by a setuid program", "none")
 async def test_setuid_programs_gain_nothing(executor):
     line = "find /usr/bin /bin -perm -4000 2>/dev/null | head -1; su -c id root </dev/null; cp /usr/bin/id /tmp/id; chmod 4755 /tmp/id; /tmp/id -u"
     result = await executor.sandbox.commands.run(line, timeout=30)
@@ -294,6 +309,7 @@ async def test_no_core_is_dumped(executor):
     assert result.stdout.split() == ["0", "0"]
 
 
+@pytest.mark.attack("raises its limits", "refused")
 async def test_limits_cannot_be_raised(executor):
     code = (
         "import resource\ndef raise_it(kind):\n    hard = resource.getrlimit(kind)[1]\n"
@@ -303,6 +319,7 @@ async def test_limits_cannot_be_raised(executor):
     assert await value(executor, code) == [False] * 4
 
 
+@pytest.mark.attack("looks for names and shared memory of the host", "none is seen")
 async def test_names_and_shared_memory_of_the_host_are_not_seen(executor):
     assert await value(executor, "import os; os.uname().nodename") == "sandbox"
     # Its first line is a heading; gVisor has no such file.

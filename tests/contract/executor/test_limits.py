@@ -67,6 +67,7 @@ def is_disk(ended):
 # Open files
 
 
+@pytest.mark.attack("opens more files than the limit", "refused", control="in it")
 async def test_a_process_cannot_have_more_open_files_than_the_limit(starting, sandbox, context):
     async with starting(limits={"open_files": 256}) as executor:
         bomb = await executor.sandbox.run_code(FD_BOMB)
@@ -80,6 +81,7 @@ async def test_a_process_cannot_have_more_open_files_than_the_limit(starting, sa
     assert (await sandbox.run_code(FD_BOMB, context=context)).text == "3000"
 
 
+@pytest.mark.attack("raises the limits of its sandbox", "refused")
 async def test_code_cannot_raise_its_limits(small):
     code = "import resource\n"
     for name in ("NOFILE", "FSIZE"):
@@ -92,6 +94,7 @@ async def test_code_cannot_raise_its_limits(small):
 
 @pytest.mark.parametrize("attack", ATTACK_NAMES)
 @pytest.mark.parametrize("as_command", [False, True], ids=["cell", "command"])
+@pytest.mark.attack("fills the disk", "outcome disk, the sandbox lives")
 async def test_what_fills_the_disk_is_ended_and_the_sandbox_lives(small, attack, as_command):
     code = ATTACKS[attack]
     ended = await (
@@ -103,6 +106,7 @@ async def test_what_fills_the_disk_is_ended_and_the_sandbox_lives(small, attack,
 
 
 @pytest.mark.parametrize("attack", ATTACK_NAMES)
+@pytest.mark.control("fills the disk")
 async def test_control_with_room_for_it_the_same_code_is_done(starting, attack):
     async with starting(limits={"disk_bytes": 2 * ATTACK}) as executor:
         # It ends a while after it has written, for the limit to be looked at.
@@ -188,6 +192,7 @@ async def test_beyond_all_limits_nothing_starts_until_something_was_removed(star
         await until(runs)
 
 
+@pytest.mark.attack("uploads more than the disk limit", "refused", control="in it")
 async def test_an_upload_cannot_pass_the_limit(small):
     with pytest.raises(NoSpace) as refused:
         await small.files.write("huge", bytes(DISK + MIB))
@@ -198,6 +203,7 @@ async def test_an_upload_cannot_pass_the_limit(small):
     await small.files.write("fits", bytes(DISK // 2))
 
 
+@pytest.mark.attack("fills the disk from a process that it leaves behind", "it is ended")
 async def test_what_a_cell_leaves_running_is_held_to_the_limit_as_well(small):
     # Slow, so that no walk is late. Meanwhile, cells that write nothing come and go.
     slow = MANY_FILES.replace("file.write(", "time.sleep(0.1), file.write(")
@@ -232,6 +238,7 @@ async def test_the_one_that_writes_is_ended_and_the_one_beside_it_is_not(host, s
 # Output and executions at once
 
 
+@pytest.mark.attack("floods its output", "cut to the limit, and counted", control="in it")
 async def test_a_flood_of_output_is_cut_to_the_limit_and_counted(starting, sandbox):
     line = "head -c 64M /dev/zero"
     async with starting(limits={"output_bytes": 1 * MIB}) as executor:
@@ -276,6 +283,7 @@ async def test_limits_are_lowered_when_a_session_opens(starting):
 
 
 @pytest.mark.parametrize("limits", [{"open_files": 1 << 20}, {"disk_bytes": 1 << 50}, {"open_files": 8}])
+@pytest.mark.attack("asks for higher limits than the template", "refused")
 async def test_limits_cannot_be_raised_when_a_session_opens_nor_made_useless(starting, limits):
     async with starting(session=None) as executor:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -283,6 +291,8 @@ async def test_limits_cannot_be_raised_when_a_session_opens_nor_made_useless(sta
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.mark.control("asks for higher limits than the template")
+@pytest.mark.control("asks for higher limits than the template")
 async def test_control_a_limit_can_be_as_high_as_the_template_says(starting):
     async with starting(session=None, limits={"open_files": 8192}) as executor:
         await executor.open("session", limits={"open_files": 8192})

@@ -28,6 +28,7 @@ def is_memory(execution, limit=512):
     return True
 
 
+@pytest.mark.attack("hoards memory in a cell", "outcome memory, the others live on")
 async def test_a_cell_that_hoards_memory_ends_and_others_live_on(sandbox, context):
     await sandbox.run_code("kept = 1")
     await sandbox.run_code("x = 1", context=context)
@@ -40,6 +41,7 @@ async def test_a_cell_that_hoards_memory_ends_and_others_live_on(sandbox, contex
     assert (await sandbox.run_code("2", context=context)).text == "2"
 
 
+@pytest.mark.attack("hoards memory in a command", "outcome memory")
 async def test_a_command_that_hoards_memory_ends(sandbox):
     result = await sandbox.commands.run(["python3", "-c", BOMB], timeout=60)
     assert is_memory(result)
@@ -47,11 +49,13 @@ async def test_a_command_that_hoards_memory_ends(sandbox):
     assert (await sandbox.commands.run("echo on")).stdout == "on\n"
 
 
+@pytest.mark.attack("hoards memory in a child", "outcome memory")
 async def test_memory_of_a_child_of_a_cell_counts_as_its_own(sandbox, context):
     code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BOMB!r}])"
     assert is_memory(await sandbox.run_code(code, context=context, timeout=60))
 
 
+@pytest.mark.attack("hoards memory in many processes", "outcome memory")
 async def test_many_processes_that_hoard_together_are_ended_together(sandbox):
     one = "python3 -c 'x = b\"1\" * (100 << 20); import time; time.sleep(1000)'"
     before = (await sandbox.usage()).processes
@@ -84,6 +88,7 @@ async def test_code_may_catch_the_memoryerror(sandbox, context):
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/dev/shm"])
+@pytest.mark.attack("fills files in memory", "no space")
 async def test_files_in_memory_have_an_end_of_their_own(sandbox, context, folder):
     code = f"open('{folder}/bomb', 'wb').write(b'x' * (200 << 20))"
     execution = await sandbox.run_code(code, context=context, timeout=60)
@@ -92,6 +97,7 @@ async def test_files_in_memory_have_an_end_of_their_own(sandbox, context, folder
     assert (await sandbox.commands.run(f"stat -c %s {folder}/bomb; rm {folder}/bomb")).stdout.strip() <= str(128 * MIB)
 
 
+@pytest.mark.attack("keeps memory in files", "it counts as memory", control="in it")
 async def test_files_in_memory_count_as_memory(starting):
     async with starting(limits={"memory_bytes": 256 * MIB, "tmp_bytes": 128 * MIB}) as executor:
         sandbox = executor.sandbox
@@ -135,6 +141,12 @@ async def test_a_neighbour_does_not_notice(sandbox, neighbour, context):
     assert (await neighbour.run_code("here")).text == "'untouched'"
 
 
+@pytest.mark.control(
+    "hoards memory in a cell",
+    "hoards memory in a command",
+    "hoards memory in a child",
+    "hoards memory in many processes",
+)
 async def test_without_the_guard_s_limit_the_same_hoard_fits(neighbour):
     # Control: the bomb's first 600 MiB do no harm in a sandbox that may have them.
     code = "hoard = []\nwhile len(hoard) < 75: hoard.append(b'x' * (8 << 20))\nlen(hoard)"

@@ -285,6 +285,7 @@ PIPE = pytest.param("mkfifo app", id="a pipe", marks=pytest.mark.needs("pipes th
 
 
 @pytest.mark.parametrize("plant", [*(pytest.param(plant, id=name) for name, plant in PLANTED.items()), PIPE])
+@pytest.mark.attack("puts a link in the place of a mounted folder", "refused, or left out")
 async def test_what_stands_in_the_place_of_a_folder_is_refused_at_the_claim_and_left_out_later(starting, plant):
     async with starting(keeps_workspace=True) as first:
         secret = str(Path(first.hidden["readable by everybody"]).parent) if hasattr(first, "hidden") else "/etc"
@@ -308,6 +309,7 @@ async def test_what_stands_in_the_place_of_a_folder_is_refused_at_the_claim_and_
 
 
 @pytest.mark.needs("own uid")
+@pytest.mark.control("puts a link in the place of a mounted folder")
 async def test_control_bubblewrap_itself_follows_a_link_in_the_place_of_a_folder(executor, tmp_path):
     """Why folders are opened without following links, and compared with what was mounted."""
     (tmp_path / "app").symlink_to(Path(executor.hidden["of root alone"]).parent)
@@ -319,6 +321,7 @@ async def test_control_bubblewrap_itself_follows_a_link_in_the_place_of_a_folder
 
 
 @pytest.mark.needs("own network")
+@pytest.mark.attack("exchanges a folder while it is mounted", "no namespace")
 async def test_a_folder_that_is_exchanged_while_it_is_mounted_makes_no_namespace(tmp_path):
     """As by an extracted link, between the look of the executor and that of bubblewrap."""
     for name in ("w/app", "w/other"):

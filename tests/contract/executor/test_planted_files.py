@@ -67,6 +67,7 @@ async def works(sandbox, context=None):
     return True
 
 
+@pytest.mark.attack("plants modules before its context starts", "they are not imported")
 async def test_planted_before_the_context_starts(fresh):
     sandbox = fresh.sandbox
     for name in (*MODULES, *OTHERS):
@@ -79,6 +80,7 @@ async def test_planted_before_the_context_starts(fresh):
     assert await works(sandbox)
 
 
+@pytest.mark.attack("plants modules between two cells", "they are not imported")
 async def test_planted_between_two_cells(fresh):
     sandbox = fresh.sandbox
     await sandbox.run_code("kept = 1")
@@ -88,6 +90,7 @@ async def test_planted_between_two_cells(fresh):
     assert (await sandbox.run_code("kept")).text == "1"
 
 
+@pytest.mark.control("plants modules before its context starts", "plants modules between two cells")
 async def test_a_plain_python_in_the_same_folder_falls_for_them(fresh):
     # Control: the files do what they are meant to do where nothing is done against it.
     await fresh.sandbox.files.write("json.py", POISON)
@@ -103,6 +106,7 @@ async def test_a_module_of_the_user_s_own_is_imported_and_a_changed_one_again(fr
     assert (await sandbox.run_code("import importlib; importlib.reload(mine).value")).text == "2"
 
 
+@pytest.mark.attack("poisons the environment of the worker", "without effect")
 async def test_environment_variables_of_an_execution_cannot_poison_the_worker(fresh):
     sandbox = fresh.sandbox
     await sandbox.files.write("evil/sitecustomize.py", POISON)

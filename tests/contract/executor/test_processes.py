@@ -54,6 +54,7 @@ async def settled(executor, count):
 
 
 @pytest.mark.needs("own uid")  # RLIMIT_NPROC counts all processes of a uid
+@pytest.mark.attack("starts more processes than the limit", "refused", control="in it")
 async def test_a_cell_cannot_have_more_processes_than_the_limit(small, neighbour):
     execution = await small.sandbox.run_code(FORK_MANY, timeout=60)
     assert LIMIT // 2 < int(execution.text) < LIMIT
@@ -76,6 +77,7 @@ async def test_the_least_limit_leaves_room_for_programs(starting):
 
 
 @pytest.mark.parametrize("bomb", [PYTHON_BOMB, f"!{SHELL_BOMB}"], ids=["python", "shell"])
+@pytest.mark.attack("drops a fork bomb in a cell", "it ends at the deadline")
 async def test_a_fork_bomb_in_a_cell_ends_at_its_deadline_and_leaves_nothing(small, neighbour, bomb):
     sandbox = small.sandbox
     await sandbox.run_code("1")
@@ -105,6 +107,7 @@ async def test_after_a_fork_bomb_in_a_cell_the_next_cells_and_commands_work(fres
     await until(works)
 
 
+@pytest.mark.attack("drops a fork bomb under the default limits", "the sandbox lives")
 async def test_a_fork_bomb_with_the_default_limits_does_not_end_the_sandbox(starting):
     async with starting(limits={"processes": 256}) as executor:
         sandbox = executor.sandbox
@@ -115,6 +118,7 @@ async def test_a_fork_bomb_with_the_default_limits_does_not_end_the_sandbox(star
 
 
 @pytest.mark.parametrize("bomb", [SHELL_BOMB, f"python3 -c '{PYTHON_BOMB}'"], ids=["shell", "python"])
+@pytest.mark.attack("drops a fork bomb in a command", "it ends at the deadline")
 async def test_a_fork_bomb_in_a_command_ends_at_its_deadline_and_leaves_nothing(small, neighbour, bomb):
     sandbox = small.sandbox
     await sandbox.run_code("x = 1")
@@ -127,6 +131,7 @@ async def test_a_fork_bomb_in_a_command_ends_at_its_deadline_and_leaves_nothing(
     assert (await neighbour.run_code("here")).text == "'untouched'"
 
 
+@pytest.mark.attack("drops a fork bomb of daemons", "it ends")
 async def test_a_fork_bomb_of_daemons_in_a_command_is_ended(small):
     daemons = "for i in $(seq 30); do (setsid sh -c '(setsid sleep 1000 &)' &) ; done; sleep 1; echo done"
     before = await at_rest(small)
@@ -148,6 +153,7 @@ async def test_zombies_of_a_cell_s_orphans_are_reaped(small):
 
 @pytest.mark.parametrize("target", ["-1", "1"])
 @pytest.mark.parametrize("number", [9, 15, 19])
+@pytest.mark.attack("kills or stops all it sees", "its own session at most", control="in it")
 async def test_killing_or_stopping_everything_costs_the_session_at_most_its_processes(
     executor, neighbour, target, number
 ):
@@ -197,6 +203,7 @@ async def test_a_cell_that_kills_everything_goes_on(executor, code):
         ("setsid sleep 1000 & kill -KILL $PPID; sleep 1000", Outcome.KILLED),
     ],
 )
+@pytest.mark.attack("attacks the supervisor of its command", "it ends with all it started")
 async def test_a_command_that_attacks_its_supervisor_ends_with_all_it_started(executor, attack, outcome):
     sandbox = executor.sandbox
     await sandbox.run_code("x = 1")

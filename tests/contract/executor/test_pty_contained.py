@@ -76,6 +76,7 @@ async def test_twenty_at_once_do_not_mix(sandbox):
     assert shown == [f"n{number}\r\ngot n{number}\r\n".encode() for number in range(20)]
 
 
+@pytest.mark.attack("types into another terminal", "refused", control="in it")
 async def test_typing_into_another_terminal_is_impossible(sandbox):
     victim = Screen(await sandbox.pty.create(command="tty; read line; echo got $line"))
     name = (await victim.until(rb"(/dev/pts/\d+)\r\n"))[1].decode()

@@ -110,6 +110,7 @@ async def saved(sandbox):
 
 
 @pytest.mark.parametrize("name", [*WAYS, "a folder"])
+@pytest.mark.attack("plants code without a review", "it waits for the reviewer", control="in it")
 async def test_no_way_to_plant_code_goes_past_a_reviewer(reviewed, reviewer, executor, name, tmp_path):
     way = WAYS.get(name) or Way("archive", lambda sandbox, _: folder(sandbox, tmp_path))
     sandbox = reviewed.sandbox
@@ -164,6 +165,7 @@ async def test_a_review_says_where_a_symlink_leads(reviewed, reviewer):
     await until(reviewer.waiting_for_none)
 
 
+@pytest.mark.attack("turns a symlink after the approval", "asked again")
 async def test_a_symlink_that_is_turned_after_the_approval_asks_again(reviewed, reviewer):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.commands.run("mkdir -p a b && ln -s a link"))
@@ -196,6 +198,7 @@ async def test_a_symlink_that_is_turned_after_the_approval_asks_again(reviewed, 
     await turner.kill()
 
 
+@pytest.mark.attack("changes a saved state after the approval", "asked again", control="in it")
 async def test_a_restored_state_is_shown_by_what_it_has_and_asks_again_when_its_bytes_change(reviewed, reviewer):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.run_code("rows = [1, 2, 3]"))
@@ -230,6 +233,7 @@ async def test_a_state_that_there_is_not_is_said_before_a_reviewer_is_asked(revi
     assert await reviewer.pending() == []
 
 
+@pytest.mark.attack("names a path whose end is not known", "refused")
 async def test_a_path_whose_end_cannot_be_known_is_refused(reviewed):
     with pytest.raises(Exception, match=r"without \.\."):
         await reviewed.sandbox.files.write("missing/../link/x.py", EVIL)
@@ -244,6 +248,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.attack("changes what an approval was for", "the approval is stale", control="in it")
 async def test_what_changes_without_a_review_makes_an_approval_stale(reviewed, reviewer, change):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.run_code("a_variable = 1"))
@@ -258,6 +263,7 @@ async def test_what_changes_without_a_review_makes_an_approval_stale(reviewed, r
     await sandbox.delete_context("copy")
 
 
+@pytest.mark.attack("starts afresh to lose the guard", "the guard stays", control="in it")
 async def test_a_fresh_start_does_not_take_the_guard_from_an_approved_cell(reviewed, reviewer):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.run_code("def open(*_):\n    return 'guarded'"))
@@ -286,6 +292,7 @@ async def another(starting):
         yield made, reviewer
 
 
+@pytest.mark.attack("uses another sandbox's approval", "refused", control="in it")
 async def test_an_approval_of_another_sandbox_opens_nothing(reviewed, reviewer, another):
     other, theirs = another
     async with asked(reviewed.sandbox.run_code("1")) as task, asked(other.sandbox.run_code("1")) as their_task:
@@ -299,6 +306,7 @@ async def test_an_approval_of_another_sandbox_opens_nothing(reviewed, reviewer, 
         assert (await task).outcome == "ok"
 
 
+@pytest.mark.attack("uses another context's approval", "refused", control="in it")
 async def test_an_approval_of_another_context_opens_nothing(reviewed, reviewer):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.create_context("second"))
@@ -317,6 +325,7 @@ async def test_an_approval_of_another_context_opens_nothing(reviewed, reviewer):
     await sandbox.delete_context("second")
 
 
+@pytest.mark.attack("installs a package without a review", "refused")
 async def test_a_package_comes_in_by_no_call_of_its_own(reviewed):
     """Installing is a cell or a command, which wait; completion, which could import it, is refused."""
     with pytest.raises(PreconditionFailed) as caught:

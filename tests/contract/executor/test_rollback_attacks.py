@@ -88,6 +88,7 @@ async def test_what_a_cell_does_before_it_is_killed_does_not_keep_it_from_being_
     ],
     ids=["modules", "patches", "hooks", "hook that exits", "closes", "few files", "threading"],
 )
+@pytest.mark.attack("ruins the interpreter that is copied", "its own context at most")
 async def test_a_copy_of_a_ruined_interpreter_harms_only_its_context(sandbox, context, code):
     await sandbox.run_code("value = 1", context=context)
     await sandbox.run_code(code, context=context)
@@ -138,6 +139,7 @@ async def test_a_copy_that_is_stopped_signalled_and_traced_is_as_it_was(sandbox,
     assert (await sandbox.run_code("value", context=context)).text == "[1]"
 
 
+@pytest.mark.attack("drops a memory bomb beside its copy", "rolled back")
 async def test_a_memory_bomb_is_rolled_back(starting):
     async with starting(limits={"memory_bytes": 512 * MIB}) as executor:
         sandbox = executor.sandbox

@@ -97,6 +97,7 @@ async def refusal(call):
     return caught.value.code().name, said.reason
 
 
+@pytest.mark.attack("restores from a hostile stream", "refused, nothing changes")
 async def test_a_session_is_rolled_back_in_place_and_a_bad_stream_changes_nothing(starting):
     async with starting() as executor:
         sandbox = executor.sandbox

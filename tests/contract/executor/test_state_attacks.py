@@ -30,6 +30,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.attack("misbehaves while it is pickled", "named, no harm")
 async def test_pickling_that_misbehaves_is_named_and_harms_no_context(executor, sandbox, context, neighbour, attack):
     body, reason = ATTACKS[attack]
     await run(
@@ -84,6 +85,7 @@ bad = A(); good = 1
     assert await run(sandbox, "done.set(); good", context) == "1"
 
 
+@pytest.mark.attack("hangs while it is restored", "interrupted and named")
 async def test_restoring_that_hangs_is_interrupted_and_named(sandbox, context):
     slow = "import time\nclass A:\n    def __reduce__(self): return time.sleep, (1000,)"
     await run(sandbox, f"first = 1\n{slow}\nbad = A()\nlast = 2", context)
@@ -103,6 +105,7 @@ async def test_restoring_that_ends_the_interpreter_is_an_error_that_names_the_va
     assert (execution.text, execution.lost) == ("False", ("variables", "processes"))
 
 
+@pytest.mark.attack("runs code from a pickle", "in its own session alone")
 async def test_a_pickle_runs_in_the_session_namespace_and_nowhere_else(executor, sandbox, context):
     code = """
 import os
@@ -154,6 +157,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
+@pytest.mark.attack("lies as a copy of its interpreter", "a typed end")
 async def test_a_copy_that_lies_is_heard_to_a_typed_end(executor, sandbox, context, neighbour, lie):
     await run(
         sandbox,
@@ -172,6 +176,7 @@ async def test_a_copy_that_lies_is_heard_to_a_typed_end(executor, sandbox, conte
     assert not executor.ended
 
 
+@pytest.mark.control("lies as a copy of its interpreter")
 async def test_a_true_word_of_a_copy_is_believed(sandbox, context):
     # Control: the attack reaches the executor, so it is the checks that hold.
     word = "say({'event': 'unsaved', 'name': 'forged', 'kind': 'value', 'reason': 'Forged', 'message': 'by code'})"
@@ -187,6 +192,7 @@ async def test_a_true_word_of_a_copy_is_believed(sandbox, context):
 REMOVE = "import shutil; shutil.rmtree({!r})"
 
 
+@pytest.mark.attack("destroys what was saved", "refused")
 async def test_code_cannot_destroy_what_was_saved(executor, sandbox, context):
     await run(sandbox, "x = 1", context)
     await sandbox.states.save("kept", context=context)
@@ -195,6 +201,7 @@ async def test_code_cannot_destroy_what_was_saved(executor, sandbox, context):
     await sandbox.states.restore("kept", context=context)
 
 
+@pytest.mark.control("destroys what was saved")
 async def test_without_a_namespace_the_same_code_destroys_it(unprotected):
     # Control: the path is the right one, so it is the namespace that hides it.
     await unprotected.sandbox.run_code("x = 1")

@@ -68,12 +68,14 @@ async def answer(executor, code):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.attack("calls the kernel", "refused")
 async def test_a_session_refuses_the_call(executor, attack):
     code, expected = ATTACKS[attack]
     assert await answer(executor, code) == expected
 
 
 @pytest.mark.parametrize("attack", sorted(set(ATTACKS) - REFUSED_ANYWAY))
+@pytest.mark.control("calls the kernel")
 async def test_without_a_session_the_kernel_answers(unprotected, attack):
     code, refused = ATTACKS[attack]
     assert await answer(unprotected, code) != refused

@@ -84,12 +84,14 @@ OFFERS = {
 
 
 @pytest.mark.parametrize("said", OFFERS.values(), ids=OFFERS)
+@pytest.mark.attack("offers tools that are too large or wrong", "refused")
 async def test_an_offer_that_is_too_large_or_wrong_is_refused(executor, sandbox, channel, said):
     host = await BareHost.begin(executor, channel, said)
     assert await refused(host) == "INVALID_ARGUMENT"
     assert await works(sandbox)
 
 
+@pytest.mark.control("offers tools that are too large or wrong")
 async def test_control_the_most_that_may_be_offered_can_be_called(executor, sandbox, channel):
     tools = [spec(f"t{n}", doc="x" * 8000, parameters=parameters("b")) for n in range(512)]
     host = await BareHost.begin(executor, channel, offer(*tools))
@@ -131,6 +133,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("outcome", "said"), ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.attack("answers a call with nonsense", "a value or a typed error")
 async def test_whatever_a_host_answers_the_code_gets_a_value_or_a_typed_error(
     executor, sandbox, channel, outcome, said
 ):
@@ -177,6 +180,7 @@ async def test_a_second_offer_on_one_stream_is_refused(executor, sandbox, channe
     assert await works(sandbox)
 
 
+@pytest.mark.attack("answers calls that are not there", "no call is answered", control="in it")
 async def test_endless_answers_with_wrong_ids_answer_no_call_and_cost_no_memory(executor, sandbox, channel):
     host = await BareHost.serving(executor, channel, "probe")
     running = asyncio.ensure_future(sandbox.run_code(PROBE))
@@ -193,6 +197,7 @@ async def test_endless_answers_with_wrong_ids_answer_no_call_and_cost_no_memory(
     host.stream.cancel()
 
 
+@pytest.mark.attack("answers as a host that was replaced", "no call is answered", control="in it")
 async def test_a_host_that_was_replaced_answers_no_call_any_more(executor, sandbox, channel):
     first = await BareHost.serving(executor, channel, "probe", host_id="first")
     running = asyncio.ensure_future(sandbox.run_code(PROBE))
@@ -200,10 +205,13 @@ async def test_a_host_that_was_replaced_answers_no_call_any_more(executor, sandb
     second = await BareHost.serving(executor, channel, "probe", host_id="second")
     again = await second.call()
     assert (again.call_id, again.redelivered) == (call.call_id, True)
-    # The executor may have ended its stream already.
-    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+    try:
         await first.answer(call.call_id, **value(b'"of the first"'))
-    assert await refused(first) == "ABORTED"
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        # The executor has ended its stream already; gRPC calls the end of one that is written to INTERNAL.
+        assert await refused(first) in ("ABORTED", "INTERNAL")
+    else:
+        assert await refused(first) == "ABORTED"
     assert not running.done()
     # Control: the same answer of the present host is taken.
     await second.answer(call.call_id, **value(b'"of the second"'))
@@ -237,6 +245,7 @@ sorted({str(one) for one in found}), len(found)
 """
 
 
+@pytest.mark.attack("makes a thousand calls at once", "answered or refused, memory bounded")
 async def test_a_thousand_calls_at_once_are_answered_or_refused_and_the_executor_s_memory_is_bounded(executor, sandbox):
     async def double(data: bytes) -> bytes:
         return data + data
@@ -285,6 +294,7 @@ time.sleep(1e6)
 """
 
 
+@pytest.mark.attack("reads no answers", "memory bounded", control="in it")
 async def test_code_that_reads_no_answers_fills_no_memory_of_the_executor(executor, sandbox):
     sent = []
 
@@ -315,6 +325,7 @@ said
 """
 
 
+@pytest.mark.attack("answers the call of another context", "refused")
 async def test_no_context_answers_the_call_of_another_one(sandbox, executor):
     gate, begun = asyncio.Event(), []
 
@@ -455,6 +466,7 @@ TOKENS = {
 
 
 @pytest.mark.parametrize(("claims", "error"), TOKENS.values(), ids=TOKENS)
+@pytest.mark.attack("serves tools with another sandbox's token", "refused")
 async def test_no_token_but_the_sandbox_s_own_serves_its_tools(executor, sandbox, claims, error):
     client = executor.client(token=executor.token(**claims))
     if error is None:

@@ -212,6 +212,7 @@ async def test_bad_ports_are_refused_before_anything_is_sent(sandbox):
             await sandbox.forward(port, local_port=local_port)
 
 
+@pytest.mark.attack("reaches the executor's port through a tunnel", "refused", control="in it")
 async def test_the_executor_s_own_port_is_not_to_be_had(starting):
     async with starting(isolation="none", cgroup=False, port=True) as shared:
         port = int(shared.config["listen"].rpartition(":")[2])
@@ -231,6 +232,7 @@ async def test_the_executor_s_own_port_is_not_to_be_had(starting):
 
 
 @pytest.mark.needs("own network")
+@pytest.mark.attack("reaches the machine through a tunnel", "refused", control="in it")
 async def test_a_tunnel_does_not_lead_to_the_machine(host, executor, unprotected):
     async with executor.channel() as channel:
         assert (await refused(executor, channel, host.tcp_port))[1].reason == "ConnectionRefused"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sandfleet import __version__
 from sandfleet.errors import InvalidArgument, SandfleetError
+from sandfleet.values._show import visible
 
 OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -184,7 +185,7 @@ def refuse(message: str, error: Exception | None = None, *, as_json: bool) -> No
         reason = errno.errorcode.get(code or 0, "WrongUsage" if error is None else "CannotRead")
         _print_error(type(error or InvalidArgument("")).__name__, reason, message, retryable=False)
     else:
-        print(f"sandfleet: {message}", file=sys.stderr)
+        print(f"sandfleet: {visible(message)}", file=sys.stderr)
 
 
 def what(error: Exception) -> str:

@@ -20,10 +20,10 @@ from sandfleet.cli import (
     USAGE,
     create,
     end_at_sigterm,
-    interrupts,
     refuse,
     what,
 )
+from sandfleet.cli.terminal import interrupts, output
 from sandfleet.jupyter import notebook
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sandbox", metavar="ID", help="run in this sandbox and keep it; NAMESPACE/NAME is a CodeSandbox of a cluster"
     )
     create.add_claim_arguments(parser, where)
+    output.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
 
 
@@ -111,16 +112,13 @@ def run(options: argparse.Namespace) -> int:
         refuse(f"cannot upload {options.upload}: it is not a directory", as_json=options.json)
         return USAGE
     end_at_sigterm()
-    with _open(options) as sandbox:
-        if options.upload:
-            sandbox.files.upload(options.upload, ".")
-        ended = _run_code(sandbox, code, options) if pages is None else _run_notebook(sandbox, pages, options)
-        if options.output:
-            _save(sandbox, ended, options.output)
-    if options.json:
-        print(json.dumps(_show.to_json(ended)))
-    else:
-        _explain(ended, options)
+    with output.opened(options) as options.outputs:
+        with _open(options) as sandbox:
+            ended = _run_in(sandbox, code, pages, options)
+        if options.json:
+            print(json.dumps(_show.to_json(ended)))
+        else:
+            _explain(ended, options)
     return _exit_code(ended)
 
 
@@ -149,6 +147,18 @@ def _open(options: argparse.Namespace) -> Iterator[Sandbox]:
         opened = create.claim(options)
     with opened as sandbox:
         yield sandbox
+
+
+def _run_in(
+    sandbox: Sandbox, code: str, pages: dict[str, Any] | None, options: argparse.Namespace
+) -> Execution | CommandResult:
+    """Run it between what goes in and what comes out."""
+    if options.upload:
+        sandbox.files.upload(options.upload, ".")
+    ended = _run_code(sandbox, code, options) if pages is None else _run_notebook(sandbox, pages, options)
+    if options.output:
+        _save(sandbox, ended, options.output)
+    return ended
 
 
 def _run_code(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution | CommandResult:
@@ -211,9 +221,9 @@ def _run_cell(
             language=language,
             timeout=options.timeout,
             envs=dict(options.env),
-            on_stdout=_both(_to_stdout if shown else None, outputs.stdout if outputs else None),
-            on_stderr=_both(_to_stderr if shown else None, outputs.stderr if outputs else None),
-            on_result=_both(_show_result if shown else None, outputs.result if outputs else None),
+            on_stdout=_both(options.outputs.stdout.text if shown else None, outputs.stdout if outputs else None),
+            on_stderr=_both(options.outputs.stderr.text if shown else None, outputs.stderr if outputs else None),
+            on_result=_both(partial(_show_result, options) if shown else None, outputs.result if outputs else None),
             on_clear=_both(clears, outputs.clear if outputs else None),
         )
 
@@ -232,16 +242,13 @@ def _both(one: Callable[[T], None] | None, other: Callable[[T], None] | None) ->
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:
     # As a file, since one argument of a program is at most 128 KiB long.
     sandbox.files.write(_SCRIPT, code)
-    shown = not options.json
     handle = sandbox.commands.run(
         ["bash", _SCRIPT, *options.arguments],
         timeout=options.timeout,
         envs=dict(options.env),
-        on_stdout=_to_stdout if shown else None,
-        on_stderr=_to_stderr if shown else None,
         background=True,
     )
-    return interrupts.followed(handle)
+    return interrupts.followed(handle, None if options.json else options.outputs)
 
 
 _RUNNERS: dict[str, Callable[[Sandbox, str, argparse.Namespace], Execution | CommandResult]] = {
@@ -253,16 +260,8 @@ _RUNNERS: dict[str, Callable[[Sandbox, str, argparse.Namespace], Execution | Com
 }
 
 
-def _to_stdout(text: str) -> None:
-    print(text, end="", flush=True)
-
-
-def _to_stderr(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)
-
-
-def _show_result(result: Result) -> None:
-    print(result.text or repr(result), flush=True)
+def _show_result(options: argparse.Namespace, result: Result) -> None:
+    options.outputs.stdout.text(f"{result.text or repr(result)}\n")
 
 
 def _clear(_: Cleared) -> None:
@@ -304,12 +303,12 @@ def _explain(ended: Execution | CommandResult, options: argparse.Namespace) -> N
         return
     if isinstance(ended, Execution) and ended.error is not None and ended.outcome is not Outcome.INTERRUPTED:
         if ended.error.name != "SystemExit":
-            print(ended.error, file=sys.stderr)
+            options.outputs.stderr.text(f"{ended.error}\n")
         elif _exit_of(ended.error.value) is None:
             # As Python does with sys.exit("why").
-            print(ended.error.value, file=sys.stderr)
+            options.outputs.stderr.text(f"{ended.error.value}\n")
     if ended.outcome is not Outcome.ERROR:
-        print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)
+        print(f"sandfleet: {ended.outcome}: {_show.visible(ended.message)}", file=sys.stderr)
 
 
 def _exit_code(ended: Execution | CommandResult) -> int:

@@ -23,7 +23,6 @@ from sandfleet.cli import (
     OK,
     USAGE,
     end_at_sigterm,
-    interrupts,
     refuse,
     report,
     sentence,
@@ -32,6 +31,7 @@ from sandfleet.cli import (
     top,
 )
 from sandfleet.cli.create import duration
+from sandfleet.cli.terminal import interrupts, output
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, CommandResult, Outcome
@@ -83,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     logs.add_argument("-f", "--follow", action="store_true", help="then show new output, until Ctrl-C")
     logs.add_argument("--tail", type=int, metavar="LINES", help="show only so many of the last lines")
+    output.add_argument(logs)
     logs.add_argument("sandbox", metavar="ID")
     logs.add_argument("service", metavar="SERVICE")
     _action(actions, "ps", "list the commands that are running in a sandbox", "print a JSON array").add_argument(
@@ -119,6 +120,7 @@ def _add_exec(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     execute.add_argument("-i", "--stdin", action="store_true", help="pass standard input to the command")
     execute.add_argument("--cwd", default="", metavar="DIR", help="working directory, relative to /workspace")
     execute.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the command")
+    output.add_argument(execute)
     execute.add_argument("sandbox", metavar="ID")
     execute.add_argument("words", metavar="-- CMD", nargs="*", help="the command and its arguments, after --")
 
@@ -388,7 +390,7 @@ def _exec(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_show.to_json(ended)))
     elif ended.outcome not in (Outcome.OK, Outcome.ERROR):
-        print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)
+        print(f"sandfleet: {ended.outcome}: {_show.visible(ended.message)}", file=sys.stderr)
     if ended.blame is Blame.PLATFORM:
         return NO_COMMAND
     if ended.outcome is Outcome.INTERRUPTED:
@@ -403,7 +405,8 @@ def _run(sandbox: Sandbox, options: argparse.Namespace) -> CommandResult:
     handle = sandbox.commands.run(
         [*options.words, *options.behind], cwd=options.cwd, timeout=options.timeout, stdin=given, background=True
     )
-    return interrupts.followed(handle, raw=not options.json)
+    with output.opened(options) as outputs:
+        return interrupts.followed(handle, None if options.json else outputs)
 
 
 def _namespace(options: argparse.Namespace) -> str | None:

@@ -8,6 +8,7 @@ import sys
 
 from sandfleet import Sandbox
 from sandfleet.cli import OK, table
+from sandfleet.cli.terminal import output
 from sandfleet.values import _show
 from sandfleet.values.services import LogPiece, Service
 
@@ -42,22 +43,23 @@ def _row(one: Service) -> tuple[str, ...]:
 
 def logs(sandbox_id: str, options: argparse.Namespace) -> int:
     """Show the log of a service; with --follow also new output."""
-    with Sandbox.connect(sandbox_id, keep_alive=False) as sandbox:
+    with Sandbox.connect(sandbox_id, keep_alive=False) as sandbox, output.opened(options) as outputs:
         if options.follow:
             for piece in sandbox.services.logs(options.service, follow=True, tail=options.tail):
-                _show_piece(piece, as_json=options.json)
+                _show_piece(piece, None if options.json else outputs)
             return OK
         text = sandbox.services.logs(options.service, tail=options.tail)
-    print(json.dumps({"log": text}) if options.json else text, end="\n" if options.json else "")
+        if options.json:
+            print(json.dumps({"log": text}))
+        else:
+            outputs.stdout.text(text)
     return OK
 
 
-def _show_piece(piece: LogPiece, *, as_json: bool) -> None:
-    if as_json:
+def _show_piece(piece: LogPiece, outputs: output.Outputs | None) -> None:
+    if outputs is None:
         print(json.dumps(_show.to_json(piece)), flush=True)
     elif piece.dropped_bytes:
         print(f"sandfleet: {piece.dropped_bytes} bytes are missing here", file=sys.stderr)
     else:
-        # Bytes as they are: the output may not be text.
-        sys.stdout.buffer.write(piece.data)
-        sys.stdout.buffer.flush()
+        outputs.stdout.data(piece.data)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 
 from sandfleet.cli import FAILED, OK, USAGE, create, refuse, report, sandboxes
-from sandfleet.cli.escapes import Leaving, Plain
+from sandfleet.cli.terminal.escapes import Leaving, Plain
 from sandfleet.errors import SandfleetError
 from sandfleet.resources.pty import AsyncPtyHandle
 from sandfleet.sandbox import AsyncSandbox

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from sandfleet.journal.records import Record
+from sandfleet.values import _show
 
 # Of one text and of one list that are shown; the record has the rest.
 MAX_LINES, MAX_COLUMNS, MAX_ITEMS = 40, 400, 20
@@ -22,18 +22,8 @@ UNRECORDED = "ended, and its executor was killed before it wrote what had run"
 
 
 def visible(text: str) -> str:
-    """Write what a terminal would act on, or would not show, as Python writes it in a string."""
-    return "".join(letter if _is_shown(letter) else _escaped(letter) for letter in text)
-
-
-def _is_shown(letter: str) -> bool:
-    # Cf has the marks that turn the direction of writing, and letters without a width.
-    return letter == "\t" or (letter.isprintable() and unicodedata.category(letter) != "Cf")
-
-
-def _escaped(letter: str) -> str:
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """Write what a terminal would act on, or would not show, as its escape; line ends too."""
+    return _show.visible(text, kept="\t")
 
 
 def plain(text: str, _style: str) -> str:

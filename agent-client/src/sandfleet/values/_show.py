@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -12,9 +13,23 @@ from html import escape
 _WIDTH = 80
 
 
+def visible(text: str, *, kept: str = "\n\t") -> str:
+    """Write what a terminal would act on, or would not show, as Python writes it in a string; `kept` stays as it is."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        letter if letter in kept or _is_shown(letter) else letter.encode("unicode_escape").decode() for letter in text
+    )
+
+
+def _is_shown(letter: str) -> bool:
+    # Cf has the marks that turn the direction of writing, and letters without a width.
+    return letter.isprintable() and unicodedata.category(letter) != "Cf"
+
+
 def short(name: str, *parts: str) -> str:
     """Put the parts that say something between brackets, each on one line and cut."""
-    lines = (" ".join(part.split()) for part in parts if part)
+    lines = (visible(" ".join(part.split())) for part in parts if part)
     return f"{name}({', '.join(line if len(line) <= _WIDTH else line[: _WIDTH - 1] + '…' for line in lines)})"
 
 

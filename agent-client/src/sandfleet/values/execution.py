@@ -460,7 +460,7 @@ class ExecutionFailed(SandfleetError):
         # The arguments with which pickle calls the class.
         self.args = (message, execution)
         if execution.error is not None and execution.error.traceback:
-            self.add_note(f"In the sandbox:\n{execution.error.traceback.rstrip()}")
+            self.add_note(f"In the sandbox:\n{_show.visible(execution.error.traceback.rstrip())}")
 
 
 @dataclass(frozen=True, slots=True)

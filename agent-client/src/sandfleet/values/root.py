@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from sandfleet.values._show import visible
+
 
 class SandfleetError(Exception):
     """Root of all errors of the client.
 
     reason     one word in CamelCase for programs; "" if there is none.
     retryable  whether the same call may succeed later without a change.
+    message    as it was said: it may have what code in a sandbox has written. `str` of an error shows it to people,
+               with what a terminal would act on as escapes.
     subject    the path or id that the error is about; "" if there is none.
     retry_after  seconds before which the same call will not succeed; None if the platform has not said any.
     """
@@ -22,7 +26,7 @@ class SandfleetError(Exception):
         self.subject = subject
 
     def __str__(self) -> str:
-        return self.message
+        return visible(self.message)
 
     def __repr__(self) -> str:
         known = {"reason": self.reason, "subject": self.subject}

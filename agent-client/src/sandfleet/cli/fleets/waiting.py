@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sandfleet._fleets import cluster, discovery
 from sandfleet.cli import table
 from sandfleet.errors import UnavailableError
+from sandfleet.values._show import visible
 
 if TYPE_CHECKING:
     from sandfleet._sync.fleet import Fleet
@@ -105,17 +106,9 @@ def _approvals(review: Review) -> str:
     return f"{len(review.approved_by)} of {review.approvals}{by}"
 
 
-def visible(text: str) -> str:
-    """Show what a terminal would act on, or hide, as its escape: the text comes from an agent."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
 def on_one_line(text: str) -> str:
-    """The same, with line ends as their escapes too."""
-    return visible(text).replace("\n", r"\n")
+    """Show a text with line ends as their escapes too."""
+    return visible(text, kept="\t")
 
 
 def highlighted(code: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,10 +10,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from sandfleet.errors import SandfleetError
-from sandfleet.values.execution import Stream
 
 if TYPE_CHECKING:
     from sandfleet import CommandHandle, CommandResult
+    from sandfleet.cli.terminal.output import Outputs
 
 
 @contextmanager
@@ -46,16 +45,13 @@ def _quietly(interrupt: Callable[[], object]) -> None:
         interrupt()
 
 
-def followed(handle: CommandHandle, *, raw: bool = False) -> CommandResult:
-    """Follow a command to its end: the first Ctrl-C is passed to it, the second kills it. `raw` passes its bytes on."""
+def followed(handle: CommandHandle, outputs: Outputs | None = None) -> CommandResult:
+    """Follow a command to its end: the first Ctrl-C is passed to it, the second kills it. `outputs` get its bytes."""
     with passed_to(lambda: handle.signal(signal.SIGINT)):
         try:
             for piece in handle:
-                if raw:
-                    # Bytes as they are: the output may not be text.
-                    stream = sys.stderr if piece.stream is Stream.STDERR else sys.stdout
-                    stream.buffer.write(piece.data)
-                    stream.buffer.flush()
+                if outputs is not None:
+                    outputs.of(piece.stream).data(piece.data)
             return handle.wait()
         except BaseException:  # A second Ctrl-C, or the reader of the output has gone.
             handle.kill()
