@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 from sandfleet_executor import server
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import ConfigError
+from sandfleet_executor.effects.namespace import cgroup
 from sandfleet_executor.effects.namespace.launch import worker_folder
-from sandfleet_executor.effects.session import cgroup
 from sandfleet_executor.worker.base import linux
 
 MAX_LINE_BYTES = 64 << 10

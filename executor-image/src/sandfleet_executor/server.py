@@ -41,13 +41,14 @@ from sandfleet_executor.effects.files.walk import Roots
 from sandfleet_executor.effects.files.watch import Watches
 from sandfleet_executor.effects.journal.journal import open_journal
 from sandfleet_executor.effects.journal.recording import FileDigests, Recorder
+from sandfleet_executor.effects.namespace import cgroup
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.network import port_check
 from sandfleet_executor.effects.network.tunnels import Tunnels
 from sandfleet_executor.effects.review.places import Places
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.effects.services.logs import LogFiles
-from sandfleet_executor.effects.session import cgroup, watchdog
+from sandfleet_executor.effects.session import watchdog
 from sandfleet_executor.effects.session.sandbox_meter import SandboxMeter
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.snapshots.restorer import Restorer
@@ -115,9 +116,9 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
     """Serves until the sandbox ends; the exit code. `on_ready` is called when it can run code."""
     os.umask(0o022)
-    group = cgroup.make(config.sandbox_uid, config.limits.processes) if config.cgroup else None
+    groups = cgroup.make(config.sandbox_uid, config.limits) if config.cgroup else cgroup.Groups()
     try:
-        return asyncio.run(serve(config, group, on_ready))
+        return asyncio.run(serve(config, groups, on_ready))
     except NamespaceError as error:
         print(error, file=sys.stderr)
         return EXIT_NO_ISOLATION
@@ -125,8 +126,7 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
         print(f"cannot start: {error}", file=sys.stderr)
         return EXIT_BAD_CONFIG
     finally:
-        if group:
-            cgroup.remove(group)
+        groups.remove()
 
 
 def verifier_of(config: ExecutorConfig) -> TokenVerifier:
@@ -135,7 +135,7 @@ def verifier_of(config: ExecutorConfig) -> TokenVerifier:
     return TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
 
 
-async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
+async def serve(config: ExecutorConfig, group: cgroup.Groups, on_ready: Callable[[], None]) -> int:
     workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
     executions, recorder = await asyncio.to_thread(kept, config)

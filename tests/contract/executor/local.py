@@ -60,7 +60,7 @@ class LocalHost:
             "pipes that outlive the sandbox",
             "holes of files told",
             "restarts at once",
-            *(["own uid", "own count of processes"] if is_root else []),
+            *(["own uid", "own count of processes", "memory cgroup", "memory told as a whole"] if is_root else []),
             *(["small disks"] if is_root else []),
         }
     )

@@ -88,6 +88,20 @@ async def test_frames_that_are_right_are_believed(sandbox, context):
     assert execution.text == "forged"
 
 
+@pytest.mark.attack("lies about what it has used", "bounded by the samples", control="in it")
+async def test_what_an_interpreter_says_of_its_use_is_bounded_by_what_was_seen(host, sandbox, context):
+    burn = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
+    # Control: the truth is believed, also of what no look has seen.
+    assert 0.03 < (await sandbox.run_code(burn.format(seconds=0.04), context=context)).usage.cpu_seconds < 1
+    lie = "say({'event': 'done', 'status': 'ok', 'cpu': 0, 'peak': 2**60, 'written': 2**60})"
+    code = f"{FIND}\n{burn.format(seconds=1.5)}\n{lie}\ntime.sleep(1)"
+    usage = (await sandbox.run_code(code, context=context, timeout=30)).usage
+    # The last look may be a while old.
+    assert 0.8 < usage.cpu_seconds < 10
+    assert usage.peak_memory_bytes < 2 << 30
+    assert not host.counts_writes or usage.written_bytes < 2 << 30
+
+
 @pytest.mark.attack("floods with forged results", "bounded")
 async def test_a_flood_of_forged_results_is_bounded(executor, sandbox, context):
     executor.restart_peak()

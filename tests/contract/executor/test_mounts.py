@@ -18,6 +18,7 @@ from sandfleet import FileEventType, Outcome
 from sandfleet.errors import FileNotFound, FilePermission, NotADirectory
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
+from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 
@@ -332,9 +333,9 @@ async def test_a_folder_that_is_exchanged_while_it_is_mounted_makes_no_namespace
         open_folder(tmp_path / "w/other") as other,
         pytest.raises(NamespaceError, match="/app: its folder was exchanged"),
     ):
-        await Namespace.start(config, None, folders={mount: other})
+        await Namespace.start(config, Groups(), folders={mount: other})
     with open_folder(tmp_path / "w/app") as same:
-        await (await Namespace.start(config, None, folders={mount: same})).close()
+        await (await Namespace.start(config, Groups(), folders={mount: same})).close()
 
 
 @contextlib.contextmanager

@@ -69,7 +69,8 @@ def examine() -> list[Check]:
         _network(),
         _user_namespace(),
         _uids(),
-        _cgroups(),
+        _cgroup("pids", "each sandbox has a limit of processes", "only RLIMIT_NPROC limits processes"),
+        _cgroup("memory", "all memory of user code counts", "only memory that /proc shows counts"),
         _gvisor(),
     ]
 
@@ -142,15 +143,14 @@ def _uids() -> Check:
     return Check("own user ids", root, detail)
 
 
-def _cgroups() -> Check:
-    v1, v2 = Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")
+def _cgroup(controller: str, held: str, otherwise: str) -> Check:
+    v1, v2 = Path("/sys/fs/cgroup") / controller, Path("/sys/fs/cgroup")
     if (v1 / "cgroup.procs").exists():
         writable = os.access(v1, os.W_OK)
     else:
         control = v2 / "cgroup.subtree_control"
-        writable = control.exists() and "pids" in control.read_text().split() and os.access(v2, os.W_OK)
-    detail = "each sandbox has a limit of processes" if writable else "not writable: only RLIMIT_NPROC limits processes"
-    return Check("pids cgroup", writable, detail)
+        writable = control.exists() and controller in control.read_text().split() and os.access(v2, os.W_OK)
+    return Check(f"{controller} cgroup", writable, held if writable else f"not writable: {otherwise}")
 
 
 def _gvisor() -> Check:

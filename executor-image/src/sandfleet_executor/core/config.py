@@ -70,7 +70,7 @@ class ExecutorConfig:
     limits: Limits = field(default_factory=Limits)
     lease: float | None = None
     idle_timeout: float | None = None
-    # Whether to make a pids cgroup.
+    # Whether to make cgroups, of processes and of memory.
     cgroup: bool = False
     # Where executions and saved variables are stored, so that they survive this process; None: executions are in memory
     # only, and variables cannot be saved. On the workspace's volume, but nowhere below the workspace, which is all that

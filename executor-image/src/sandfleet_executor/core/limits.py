@@ -29,6 +29,11 @@ MAX_DISK_BYTES = 1 << 50
 # Largest output limit that one execution may ask for, in bytes of each stream.
 MAX_OUTPUT_BYTES = 4 << 30
 BYTES, SECONDS, COUNT = "bytes", "seconds", "count"
+# Of files in memory.
+LEAST_INODES = 16_384
+INODE_BYTES = 4096
+# What the kernel may use for user code above the limit of its memory, at least.
+KERNEL_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,16 @@ class Limits:
         Files cannot be killed: if they filled the memory, every process started to remove them would be killed.
         """
         return min(self.tmp_bytes, self.memory_bytes // 4)
+
+    @property
+    def tmpfs_inodes(self) -> int:
+        """The most files in /tmp, and in /dev/shm: an empty one takes about a kibibyte of the kernel's memory."""
+        return max(LEAST_INODES, self.tmpfs_bytes // INODE_BYTES)
+
+    @property
+    def hard_memory_bytes(self) -> int:
+        """What the kernel gives user code at most, with what it needs for itself (buffers, page tables, files read)."""
+        return self.memory_bytes + max(KERNEL_BYTES, self.memory_bytes // 4)
 
     @property
     def rlimits(self) -> dict[str, int]:

@@ -8,6 +8,8 @@ from sandfleet_executor.core.executions.events import Usage
 
 # Interpreters say what they wrote: however often one lies, the sum fits into its field.
 MOST_BYTES = (1 << 63) - 1
+# What an interpreter may claim above what was sampled: more than it can do between two samples.
+UNSEEN_SECONDS, UNSEEN_BYTES = 1.0, 1 << 30
 # Seconds of wall time that executions are told apart by; session.proto has them.
 BOUNDS = (0.01, 0.1, 1, 10, 60, 600)
 
@@ -35,6 +37,27 @@ class Totals:
             peak_memory_bytes=max(self.peak_memory_bytes, usage.peak_memory_bytes),
             peak_processes=max(self.peak_processes, usage.peak_processes),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an execution has used: processor time, its highest memory, and what it has written to storage."""
+
+    cpu_seconds: float
+    peak_bytes: int
+    written_bytes: int
+
+
+def believed(claimed: Claim, seen: Claim, wall_seconds: float, cores: int) -> Claim:
+    """What an interpreter says of its cell, as far as the samples of its processes bear it out.
+
+    It says it from within, where code can change it: never less than was seen, and not more than can be.
+    """
+    return Claim(
+        min(max(claimed.cpu_seconds, seen.cpu_seconds), max(seen.cpu_seconds, wall_seconds * cores + UNSEEN_SECONDS)),
+        min(max(claimed.peak_bytes, seen.peak_bytes), seen.peak_bytes + UNSEEN_BYTES),
+        min(max(claimed.written_bytes, seen.written_bytes), seen.written_bytes + UNSEEN_BYTES),
+    )
 
 
 @dataclass(frozen=True, slots=True)

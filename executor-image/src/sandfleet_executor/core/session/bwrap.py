@@ -199,11 +199,11 @@ def ancestors(paths: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
+def program(host: Host, *, user_id: int | None, tmp_inodes: int, start: str) -> list[str]:
     """What runs as PID 1. `start` is Python source; the interpreter takes no path from user code."""
     python = [host.python, "-s", "-P", "-c", start]
     if host.is_root and user_id:
-        return [host.python, "-I", "-S", f"{WORKER_MOUNT}/init/enter.py", str(user_id), *python]
+        return [host.python, "-I", "-S", f"{WORKER_MOUNT}/init/enter.py", str(user_id), str(tmp_inodes), *python]
     return python
 
 

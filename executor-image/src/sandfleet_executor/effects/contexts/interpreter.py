@@ -12,6 +12,7 @@ from sandfleet_executor.core.contexts import frames, rollback
 from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done
 from sandfleet_executor.core.contexts.rollback import Refusal
 from sandfleet_executor.core.errors import NotStartedError
+from sandfleet_executor.core.executions import usage
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
 from sandfleet_executor.effects.executions.execution import Execution
@@ -32,6 +33,7 @@ EXIT_SECONDS = 2.0
 COPY_SECONDS = 10.0
 # How long a context that says when it is ready may take for that, in seconds.
 READY_SECONDS = 60.0
+CORES = os.cpu_count() or 1
 # Of what such a context has printed before it ended, in characters.
 LAST_WORDS = 500
 RESUME_SECONDS = 10.0
@@ -74,7 +76,9 @@ class Interpreter:
         self._cell: Cell | None = None
         # What it says between two cells, where it was asked for something.
         self._awaited: asyncio.Future[dict[str, Any]] | None = None
-        self._cpu_seen = 0.0
+        # Seconds of its processes as of the last sample, and those that belong to its start and to ended cells.
+        self._cpu_seen = self._cpu_told = 0.0
+        self._sampled = False
         # What cells that ended have written, of all that it has.
         self._written_told = 0
         self._kill_timer: asyncio.TimerHandle | None = None
@@ -163,7 +167,12 @@ class Interpreter:
     def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str) -> Cell:
         """Sends a cell to the interpreter."""
         execution = meter.execution
-        cell = Cell(execution, asyncio.get_running_loop().create_future(), meter, cpu_at_start=self._cpu_seen)
+        cell = Cell(
+            execution,
+            asyncio.get_running_loop().create_future(),
+            meter,
+            cpu_at_start=max(self._cpu_told, self._cpu_seen),
+        )
         for stream, limiter in self._between.items():
             self._pass_on(limiter, stream, execution)
             self._between[stream] = HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True)
@@ -267,12 +276,19 @@ class Interpreter:
                 cell.error_name = said.name
                 cell.execution.emit(said)
             case Done():
-                cell.meter.sample(said.peak_bytes, 1)
-                cell.meter.cpu_seconds = said.cpu_seconds
-                cell.meter.written_bytes = said.written_bytes
-                self._written_told += said.written_bytes
+                self._take_usage(cell, said)
                 cell.execution.ending = True
                 self._finish(said)
+
+    def _take_usage(self, cell: Cell, said: Done) -> None:
+        meter = cell.meter
+        seen = usage.Claim(meter.cpu_seconds, meter.peak_memory, meter.written_bytes)
+        claimed = usage.Claim(said.cpu_seconds, said.peak_bytes, said.written_bytes)
+        believed = usage.believed(claimed, seen, meter.usage().wall_seconds, CORES)
+        meter.sample(believed.peak_bytes, 1)
+        meter.cpu_seconds, meter.written_bytes = believed.cpu_seconds, believed.written_bytes
+        self._cpu_told = max(self._cpu_seen, cell.cpu_at_start + believed.cpu_seconds)
+        self._written_told += believed.written_bytes
 
     async def _lend(self, asked: Asked) -> None:
         """Both interpreters get an end of a socket: the table goes past the executor."""
@@ -294,6 +310,10 @@ class Interpreter:
     def on_sample(self, sample: Sample) -> None:
         self._cpu_seen = sample.cpu
         if cell := self._cell:
+            if not self._sampled:
+                # What it took to start is not the cell's.
+                cell.cpu_at_start = sample.cpu
+            self._sampled = True
             cell.meter.sample(sample.rss, sample.processes)
             # An interpreter that does not live to say it has used at least this.
             cell.meter.cpu_seconds = max(0.0, sample.cpu - cell.cpu_at_start)

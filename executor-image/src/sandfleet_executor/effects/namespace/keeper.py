@@ -8,6 +8,7 @@ from typing import Any
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
+from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 
@@ -26,9 +27,9 @@ class Making:
 
 
 class NamespaceKeeper:
-    def __init__(self, making: Making, cgroup: str | None, *, counts_writes: bool) -> None:
+    def __init__(self, making: Making, groups: Groups, *, counts_writes: bool) -> None:
         self._sources = making
-        self._cgroup = cgroup
+        self._groups = groups
         self._counts_writes = counts_writes
         self._namespace: Namespace | None = None
         self._making = asyncio.Lock()
@@ -44,7 +45,7 @@ class NamespaceKeeper:
             if self._namespace is None or self._namespace.ended:
                 self._namespace = await Namespace.start(
                     self._sources.config(),
-                    self._cgroup,
+                    self._groups,
                     counts_writes=self._counts_writes,
                     folders=await self._sources.folders(),
                     told=self._sources.told,
@@ -93,7 +94,8 @@ class NamespaceKeeper:
         found += ["network"] if config.network == "none" else []
         found += ["user"] if namespace.hello.separated_user else []
         found += ["uid"] if config.user_id else []
-        found += ["cgroup-pids"] if self._cgroup else []
+        found += ["cgroup-pids"] if self._groups.processes else []
+        found += ["cgroup-memory"] if namespace.hello.counts_memory else []
         return found
 
     def refuse(self) -> None:

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import sandfleet_executor.worker
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.session import bwrap
+from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.interpreter import links_to
 
@@ -50,7 +51,7 @@ def under_gvisor() -> bool:
 
 def plan(
     config: ExecutorConfig,
-    cgroup: str | None,
+    groups: Groups,
     control_fd: int,
     opened: contextlib.ExitStack,
     *,
@@ -62,26 +63,36 @@ def plan(
     contained = config.isolation == "namespace"
     parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
     module = f"{bwrap.WORKER_PACKAGE}.init.spawner"
-    options = spawner_options(config, control_fd, mounts, counts_writes=counts_writes)
+    counted = groups.open_memory(opened)
+    options = spawner_options(config, control_fd, mounts, counted, counts_writes=counts_writes)
     start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
-    command = bwrap.program(host, user_id=config.user_id if contained else None, start=start)
+    command = bwrap.program(
+        host, user_id=config.user_id if contained else None, tmp_inodes=config.limits.tmpfs_inodes, start=start
+    )
     fds: list[int] = []
     if contained:
         around, fds = bubblewrap(config, host, mounts, opened)
         command = [*around, "--", *command]
-    if cgroup:
-        command = ["/bin/sh", "-c", INTO_CGROUP, "sh", cgroup, *command]
-    return command, fds
+    if groups.processes:
+        command = ["/bin/sh", "-c", INTO_CGROUP, "sh", str(groups.processes), *command]
+    return command, [*fds, *counted.values()]
 
 
 def spawner_options(
-    config: ExecutorConfig, control_fd: int, mounts: Collection[Mount], *, counts_writes: bool
+    config: ExecutorConfig,
+    control_fd: int,
+    mounts: Collection[Mount],
+    counted: Mapping[str, int],
+    *,
+    counts_writes: bool,
 ) -> dict[str, Any]:
-    """The options of PID 1."""
+    """The options of PID 1. `counted`: descriptors of its cgroup of memory."""
     contained = config.isolation == "namespace"
     return {
         "control_fd": control_fd,
         "memory_bytes": config.limits.memory_bytes,
+        "memory_cgroup": dict(counted),
+        "hard_memory_bytes": config.limits.hard_memory_bytes,
         "preload": list(config.preload),
         "rlimits": config.limits.gvisor_rlimits if under_gvisor() else config.limits.rlimits,
         "workspace": bwrap.WORKSPACE if contained else config.workspace,

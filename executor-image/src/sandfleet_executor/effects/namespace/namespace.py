@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.packages import preload
+from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.channel import FrameChannel, take_descriptor
 from sandfleet_executor.effects.namespace.children import Children, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.namespace.launch import launch, plan
@@ -37,6 +38,13 @@ class Hello:
     languages: tuple[str, ...]
     # Device and inode of each mounted folder.
     mounts: list[list[int]]
+    # Whether user code is in a cgroup of memory.
+    counts_memory: bool
+
+    @classmethod
+    def read(cls, said: dict[str, Any]) -> Self:
+        """What the spawner says of itself first."""
+        return cls(**{each.name: said[each.name] for each in fields(cls)} | {"languages": tuple(said["languages"])})
 
 
 def connection(fd: int) -> socket.socket:
@@ -76,7 +84,7 @@ class Namespace:
     async def start(
         cls,
         config: ExecutorConfig,
-        cgroup: str | None,
+        groups: Groups,
         *,
         counts_writes: bool = False,
         folders: Mapping[Mount, int] | None = None,
@@ -90,7 +98,7 @@ class Namespace:
         try:
             with contextlib.ExitStack() as opened:
                 command, fds = plan(
-                    config, cgroup, theirs.fileno(), opened, counts_writes=counts_writes, mounts=folders
+                    config, groups, theirs.fileno(), opened, counts_writes=counts_writes, mounts=folders
                 )
                 process = await launch(command, theirs, fds)
         except OSError as error:
@@ -254,10 +262,7 @@ class Namespace:
                 fds += new_fds
         finally:
             loop.remove_reader(sock)
-        header = json.loads(data[8:])
-        self.hello = Hello(
-            header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]), header["mounts"]
-        )
+        self.hello = Hello.read(json.loads(data[8:]))
         self.tmp_fd, self.system_fd, *rest = fds
         self.tools_socket = socket.socket(fileno=rest[0]) if rest else None
 

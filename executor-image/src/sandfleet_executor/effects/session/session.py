@@ -43,6 +43,7 @@ from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.journal.journal import Journal
+from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
 from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
@@ -81,7 +82,7 @@ class Session:
     def __init__(
         self,
         config: ExecutorConfig,
-        cgroup: str | None,
+        groups: Groups,
         watcher: WorkspaceWatcher,
         executions: Executions,
         *,
@@ -108,7 +109,7 @@ class Session:
         self.preload = Preload(config.preload)
         self.tools = ToolBroker(brokered=config.brokered, put=journal.put, count=self.ledger.tallies.called)
         making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
-        self.namespaces = NamespaceKeeper(making, cgroup, counts_writes=self.ledger.counts_writes)
+        self.namespaces = NamespaceKeeper(making, groups, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.

@@ -140,6 +140,11 @@ def private_bytes(pid: int) -> int:
     return found.get(b"Private_Clean", 0) + found.get(b"Private_Dirty", 0)
 
 
+def shared_memory_bytes(pid: int) -> int:
+    """The share of a process in pages of files in memory and of shared memory; 0 if the kernel does not tell."""
+    return _rollup(pid).get(b"Pss_Shmem", 0)
+
+
 def _rollup(pid: int) -> dict[bytes, int]:
     """Bytes by name; empty if the kernel has no such file, or the process has gone."""
     try:
@@ -176,7 +181,7 @@ def _written(pid: int) -> int:
 def unlinked_bytes(pids: Iterable[int], device: int, max_descriptors: int) -> int:
     """Bytes in files of a device that have no name but are open; looks at `max_descriptors` at most."""
     found: dict[int, int] = {}
-    for descriptor in itertools.islice(_descriptors(pids), max_descriptors):
+    for descriptor in itertools.islice(descriptors(pids), max_descriptors):
         try:
             status = os.stat(descriptor)  # noqa: PTH116 - as in scan
         except OSError:
@@ -186,7 +191,8 @@ def unlinked_bytes(pids: Iterable[int], device: int, max_descriptors: int) -> in
     return sum(found.values())
 
 
-def _descriptors(pids: Iterable[int]) -> Iterator[str]:
+def descriptors(pids: Iterable[int]) -> Iterator[str]:
+    """Paths of what the processes have open; none of those that cannot be read."""
     for pid in pids:
         try:
             names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - as in scan

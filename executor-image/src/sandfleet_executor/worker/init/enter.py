@@ -1,7 +1,7 @@
 """The first program of a session namespace that root made: gives up root, then becomes the spawner.
 
-Run as a script: enter.py UID PROGRAM [ARG…]. On the host the processes have the uid UID; inside they see themselves as
-uid 1000. It imports nothing of the worker.
+Run as a script: enter.py UID INODES PROGRAM [ARG…]. INODES is the most files in /tmp, and in /dev/shm. On the host the
+processes have the uid UID; inside they see themselves as uid 1000. It imports nothing of the worker.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import os
 import sys
 
 CLONE_NEWUSER = 0x10000000
+MS_NOSUID, MS_NODEV, MS_REMOUNT = 2, 4, 32
 PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
 # More than any kernel has.
@@ -27,9 +28,17 @@ def drop_bounding_set(libc: ctypes.CDLL) -> None:
         libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
 
 
+def limit_files(libc: ctypes.CDLL, most: str) -> None:
+    """Empty files take memory of the kernel alone, which the size of a file system in memory does not limit."""
+    for path in (b"/tmp", b"/dev/shm"):
+        if libc.mount(b"tmpfs", path, b"tmpfs", MS_REMOUNT | MS_NOSUID | MS_NODEV, b"nr_inodes=" + most.encode()):
+            sys.exit(f"cannot limit the files of {path.decode()}: {os.strerror(ctypes.get_errno())}")
+
+
 def main() -> None:
     uid = int(sys.argv[1])
     libc = ctypes.CDLL(None, use_errno=True)
+    limit_files(libc, sys.argv[2])
     os.setgroups([])
     drop_bounding_set(libc)
     os.setresgid(uid, uid, uid)
@@ -44,7 +53,7 @@ def main() -> None:
         # A new user namespace begins with all of them.
         drop_bounding_set(libc)
     # The capabilities in the new namespace end with exec, because the inner uid is not 0.
-    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
+    os.execv(sys.argv[3], sys.argv[3:])  # noqa: S606 - no shell is wanted
 
 
 if __name__ == "__main__":

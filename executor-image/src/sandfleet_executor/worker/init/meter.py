@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base import tree
-from . import child, guard, machine
+from . import child, guard, hidden, machine, segments
 
 Processes = dict[int, tree.Process]
+# Seconds between two looks at memory that no process has mapped, where the kernel tells no sum.
+HIDDEN_SECONDS, IDLE_HIDDEN_SECONDS = 1.0, 10.0
+# How long the killed may take to end, and memory to be free after that.
+DYING_SECONDS, SETTLE_SECONDS = 3.0, 0.5
 
 
 class Meter:
@@ -18,6 +22,7 @@ class Meter:
         self,
         options: Mapping[str, Any],
         children: Mapping[int, str],
+        counted: machine.Machine,
         send: Callable[[dict[str, Any]], None],
         kill: Callable[[int], None],
     ) -> None:
@@ -30,11 +35,16 @@ class Meter:
         self._children = children
         self._send = send
         self._kill = kill
-        self._machine = machine.Machine()
+        self._machine = counted
+        # When it was last looked for, and the bytes.
+        self._hidden = (float("-inf"), 0)
         # Executions under way, as reported by the executor.
         self.busy = 0
         # Children that were killed for their memory and are not reaped yet.
         self._condemned: set[int] = set()
+        # These and what was below them, which ends after them; when they were killed.
+        self._dying: set[int] = set()
+        self._killed = float("-inf")
         # Bytes at the last sample. Memory that forks share counts once for each fork: this errs on the high side.
         self._used = 0
         self._peak = 0
@@ -53,30 +63,61 @@ class Meter:
         self._condemned.discard(pid)
         return condemned
 
-    def sample(self) -> None:
-        """Looks at all trees; while the whole sandbox is over its limit all processes are stopped meanwhile."""
-        over = guard.is_tight(self._used, self._limit) and self._machine.over(self._limit)
+    def sample(self) -> Processes:
+        """Looks at all trees; while the whole sandbox is over its limit all processes are stopped meanwhile.
+
+        Returns all processes.
+        """
+        over = self._machine.known and self._machine.over(self._limit)
         if over:
             self._machine.freeze()
         try:
-            self._sample(over=over)
+            killed = self._killed
+            processes = self._sample(over=over)
+            if killed != self._killed and not self._machine.bounded:
+                self._wait_for_memory()
+            return processes
         finally:
             if over:
                 self._machine.thaw()
 
-    def _sample(self, *, over: bool) -> None:
+    def _wait_for_memory(self) -> None:
+        """Until what was killed has given its memory back: all others are stopped, and would be taken for it next."""
+        while self._machine.over(self._limit) and time.monotonic() - self._killed < DYING_SECONDS:
+            time.sleep(guard.TIGHT_INTERVAL)
+
+    def _sample(self, *, over: bool) -> Processes:
         processes = tree.scan()
         trees = {pid: tree.measure(processes, pid) for pid in self._children}
         tmp = machine.tmp_used(self._tmp_directories)
         running = sum(each.rss for pid, each in trees.items() if self._children[pid] != child.COPY) + tmp
+        beside = 0 if self._machine.known else self._look_for_hidden(processes)
         # A copy grows only while other processes run and write to the pages that they share.
-        self._used = sum(each.rss for each in trees.values()) + tmp if self.busy else running
-        self._peak = max(self._peak, running)
-        short = guard.trees_to_kill(trees, {}, tmp, self._limit)
-        if short and (over or not self._machine.known or self._machine.over(self._limit)):
-            self._condemn(processes, trees, tmp, running)
+        shown = sum(each.rss for each in trees.values()) + tmp if self.busy else running
+        self._used = max(shown + beside, self._machine.used())
+        self._peak = max(self._peak, running + beside)
+        if self._machine.bounded and self._is_freeing(processes):
+            # No other tree ends for memory that is about to be free.
+            pass
+        elif over or (not self._machine.known and trees and self._used > self._limit):
+            self._condemn(processes, tmp)
         if self.busy:
             self._report(processes, trees)
+        return processes
+
+    def _is_freeing(self, processes: Processes) -> bool:
+        """Whether what was killed gives its memory back; the kernel frees page tables only after its end."""
+        self._dying &= processes.keys()
+        since = time.monotonic() - self._killed
+        return since < SETTLE_SECONDS or (bool(self._dying) and since < DYING_SECONDS)
+
+    def _look_for_hidden(self, processes: Processes) -> int:
+        """Bytes that no process has mapped, as of the last look; while nothing runs also those of copies alone."""
+        now = time.monotonic()
+        if now - self._hidden[0] >= (HIDDEN_SECONDS if self.busy else IDLE_HIDDEN_SECONDS):
+            copies = [] if self.busy else [pid for pid, kind in self._children.items() if kind == child.COPY]
+            self._hidden = now, hidden.look(processes).total + sum(map(tree.private_bytes, copies))
+        return self._hidden[1]
 
     def _report(self, processes: Processes, trees: Mapping[int, tree.Tree]) -> None:
         # Rounded, so that an idle tree causes no traffic.
@@ -93,26 +134,56 @@ class Meter:
             self._last_sample = sample
             self._send({"event": "sample", "trees": sample})
 
-    def _condemn(self, processes: Processes, trees: dict[int, tree.Tree], tmp: int, running: int) -> None:
+    def _condemn(self, processes: Processes, tmp: int) -> None:
         """Kills the trees that have to go, after a look at the exact figures: these cost too much for every sample."""
-        copies = [pid for pid, kind in self._children.items() if kind == child.COPY]
+        found = hidden.look(processes, tables=True)
+        if found.orphans:
+            # No kill would free them.
+            segments.remove(found.orphans)
+            return
+        used, trees, alone = self._exact(processes, found, tmp)
         if self._condemned:
             # A dying process still counts its memory, and its copy looks as if it owned the shared pages: spare the
             # copy.
-            trees = {pid: each for pid, each in trees.items() if pid not in copies}
-            copies = []
-        if self._machine.known:
-            # What the running processes do not hold is held by the copies.
-            used = self._machine.used()
-            alone = {pid: max(0, used - running) // len(copies) for pid in copies}
-            victims = guard.trees_to_kill(trees, alone, tmp, self._limit, used=used)
-        else:
-            exact = tree.proportional(processes)
-            trees = {pid: tree.measure(exact, pid) for pid in trees}
-            victims = guard.trees_to_kill(trees, {pid: tree.private_bytes(pid) for pid in copies}, tmp, self._limit)
-        for pid in victims:
+            trees = {pid: each for pid, each in trees.items() if pid not in alone}
+            alone = {}
+        for pid in guard.trees_to_kill(trees, alone, tmp, self._limit, used=used):
             self._condemned.add(pid)
+            self._dying |= {pid, *tree.descendants(processes, pid)}
+            self._killed = time.monotonic()
             self._kill(pid)
+
+    def _exact(
+        self, processes: Processes, found: hidden.Found, tmp: int
+    ) -> tuple[int, dict[int, tree.Tree], dict[int, int]]:
+        """Bytes of the whole sandbox, each tree with all that it holds, and what copies share with no other."""
+        copies = [pid for pid, kind in self._children.items() if kind == child.COPY]
+        told = not isinstance(self._machine, machine.GVisor)
+        mapped = tree.proportional(processes) if told else processes
+        trees = {pid: tree.measure(mapped, pid) for pid in self._children}
+        shown = sum(each.rss for pid, each in trees.items() if told or pid not in copies) + tmp + found.total
+        used = self._whole(found.total, tmp, shown, processes)
+        rest = used - shown
+        if told:
+            alone = {pid: tree.private_bytes(pid) for pid in copies}
+        else:
+            # What the running processes do not hold is held by the copies.
+            alone = {pid: max(0, rest) // len(copies) for pid in copies}
+        # More than any tree shows: it is none of the small differences between two ways to count.
+        beside = hidden.spread(found, rest) if rest > max((each.rss for each in trees.values()), default=0) else {}
+        held = {pid: found.held.get(pid, 0) + beside.get(pid, 0) for pid in found.held.keys() | beside.keys()}
+        every = {pid: each._replace(rss=each.rss + held.get(pid, 0)) for pid, each in mapped.items()}
+        return used, {pid: tree.measure(every, pid) for pid in trees}, alone
+
+    def _whole(self, beside: int, tmp: int, shown: int, processes: Processes) -> int:
+        """Bytes of the whole sandbox."""
+        if self._machine.known:
+            used = self._machine.used()
+            # What waits for memory needs what the kernel holds for it.
+            return used if used > self._limit else max(self._machine.held(), self._limit + 1)
+        # What is mapped of files in memory counts once, as these files.
+        mapped = sum(map(tree.shared_memory_bytes, processes))
+        return shown - min(mapped, tmp + beside)
 
     def _own_cpu(self, processes: Processes, pid: int) -> float:
         """Seconds of the child itself that are not the user's: a supervisor may have had many commands."""
@@ -146,7 +217,7 @@ class Meter:
         memory = sum(self._held(pid, each) for pid, each in children.items())
         self._peak = max(self._peak, memory + tmp)
         return {
-            "memory": memory + (own.rss if own else 0),
+            "memory": max(memory, self._machine.used(), memory + self._hidden[1]) + (own.rss if own else 0),
             "peak": self._peak + (own.rss if own else 0),
             "tmp": tmp,
             "processes": {pid: each.processes for pid, each in children.items()},

@@ -20,7 +20,7 @@ Answers, with the request's id:
   {"event":"frozen","id","still":bool} · {"event":"thawed","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}
+  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]],"counts_memory"}
       fd: /tmp, /, and where tools are brokered the socket to which code connects for them
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
@@ -38,7 +38,7 @@ from typing import Any, NoReturn
 
 from .. import languages
 from ..base import frames, linux, tree
-from . import child, connect, freezer, meter, ports, preload, syscalls
+from . import child, connect, freezer, machine, meter, ports, preload, syscalls
 
 # A Python context's address space is limited to this much above the memory limit: a second line, for one huge
 # allocation.
@@ -57,7 +57,7 @@ EXIT_BROKEN = 70
 class Spawner:
     """The loop of PID 1: serves the executor's requests, reaps processes, samples memory."""
 
-    def __init__(self, control: socket.socket, options: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, options: dict[str, Any], counted: machine.Machine) -> None:
         self._control = control
         self._rlimits: dict[str, int] = options["rlimits"]
         self._address_space = int(options["memory_bytes"]) + ADDRESS_HEADROOM
@@ -73,7 +73,8 @@ class Spawner:
         self._poller = select.poll()
         self._connections = connect.Connections(self._poller, self._send)
         self._preload = preload.Preload(options["preload"], int(options["memory_bytes"]) // 2, send=self._send)
-        self._meter = meter.Meter(options, self._children, self._send, self._kill)
+        self._machine = counted
+        self._meter = meter.Meter(options, self._children, counted, self._send, self._kill)
         self._freezer = freezer.Freezer()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
@@ -100,7 +101,7 @@ class Spawner:
             if time.monotonic() >= self._freezer.due:
                 self._freezer.thaw()
             if time.monotonic() >= due:
-                self._meter.sample()
+                self._kill_strays(self._meter.sample())
                 sampled = time.monotonic()
 
     def _send(self, header: dict[str, Any]) -> None:
@@ -198,7 +199,7 @@ class Spawner:
         else:
             self._send({"event": "failed", "id": number, "message": "cannot adopt a copy: it has ended, or is none"})
         self._expected -= 1
-        self._kill_strays()
+        self._kill_strays(tree.scan())
 
     def _is_stray(self, pid: int) -> bool:
         found = tree.read_process(pid)
@@ -220,6 +221,8 @@ class Spawner:
             os.close(fd)
         self._control.close()
         self._connections.close()
+        self._machine.join()
+        self._machine.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # An interrupt before the child's work begins has no receiver.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -243,7 +246,7 @@ class Spawner:
             self._send(
                 {"event": "exited", "pid": pid, "code": code, "signal": number, "memory": memory, "written": written}
             )
-        self._kill_strays()
+        self._kill_strays(tree.scan())
 
     def _kill(self, pid: int) -> None:
         if self._counts_writes:
@@ -251,11 +254,13 @@ class Spawner:
         # A copy may still be below the context that it was made of.
         tree.kill_tree(pid, spared=self._children.keys() - {pid})
 
-    def _kill_strays(self) -> None:
-        """Kills all at once: killing hundreds one by one would take many seconds of the spawner's only thread."""
+    def _kill_strays(self, processes: meter.Processes) -> None:
+        """Kills all at once: killing hundreds one by one would take many seconds of the spawner's only thread.
+
+        Not only when a process ends: one can leave its context, or be made beside it, while nothing of ours ends.
+        """
         if self._expected:
             return
-        processes = tree.scan()
         own = os.getpid()
         strays = [
             each.pid
@@ -289,6 +294,7 @@ def main(options: dict[str, Any]) -> None:
     linux.hide_from_peers()
     if options["filters_calls"]:
         syscalls.install()
+    counted = machine.of(options)
     # The namespace's own: what there is besides them can only be read.
     places = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in ("/tmp", "/")]  # noqa: S108
     hello = {
@@ -298,13 +304,14 @@ def main(options: dict[str, Any]) -> None:
         "separated_user": separated,
         "languages": languages.available(),
         "mounts": [[status.st_dev, status.st_ino] for status in map(os.stat, options["mounts"])],
+        "counts_memory": isinstance(counted, machine.Cgroup),
     }
     if options["tools_socket"]:
         places.append(listening_socket(options["tools_socket"]))
     send_with_fds(control, frames.encode(hello), places)
     for place in places:
         os.close(place)
-    Spawner(control, options).loop()
+    Spawner(control, options, counted).loop()
 
 
 def listening_socket(name: str) -> int:

@@ -1,9 +1,12 @@
 """Sums over executions, and what of a watch is news."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sandfleet_api.executor.v1 import session_pb2 as pb
 from sandfleet_executor.core.contexts.frames import BadFrame, parse
 from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.executions import usage
 from sandfleet_executor.core.executions.events import Usage
 from sandfleet_executor.core.executions.outcomes import Cause, Facts, judge_cell, judge_command
 from sandfleet_executor.core.executions.usage import Totals
@@ -69,3 +72,20 @@ def test_a_full_disk_is_a_limit_that_was_reached():
 def test_a_command_that_the_size_of_a_file_ended_is_told_so():
     verdict = judge_command(Facts(signal="SIGXFSZ", exit_code=153, disk_limit=64 << 20))
     assert (verdict.outcome, verdict.blame, verdict.reason) == ("killed", "limit", "DiskLimit")
+
+
+CLAIMS = st.builds(usage.Claim, st.floats(0, 1e6), st.integers(0, 1 << 60), st.integers(0, 1 << 60))
+
+
+@given(CLAIMS, CLAIMS, st.floats(0, 1e6), st.integers(1, 64))
+def test_a_claim_is_believed_between_what_was_seen_and_what_can_be(claimed, seen, wall, cores):
+    found = usage.believed(claimed, seen, wall, cores)
+    assert seen.cpu_seconds <= found.cpu_seconds <= max(seen.cpu_seconds, wall * cores + usage.UNSEEN_SECONDS)
+    for name in ("peak_bytes", "written_bytes"):
+        assert getattr(seen, name) <= getattr(found, name) <= getattr(seen, name) + usage.UNSEEN_BYTES
+    assert usage.believed(found, seen, wall, cores) == found
+
+
+def test_a_claim_that_fits_is_believed():
+    claimed, seen = usage.Claim(0.5, 200 << 20, 100 << 20), usage.Claim(0.4, 150 << 20, 90 << 20)
+    assert usage.believed(claimed, seen, 1.0, 2) == claimed

@@ -84,7 +84,7 @@ def test_the_user_namespace_is_made_by_bubblewrap_or_where_root_gives_an_own_uid
     of, user_id, by_bwrap
 ):
     assert ("--unshare-user" in arguments(of, user_id=user_id)) is by_bwrap
-    program = bwrap.program(of, user_id=user_id, start="pass")
+    program = bwrap.program(of, user_id=user_id, tmp_inodes=16_384, start="pass")
     assert any(word.endswith("enter.py") for word in program) is not by_bwrap
 
 
@@ -132,7 +132,7 @@ def test_folders_above_a_path_are_made_from_the_top_down_but_not_in_usr(paths, f
 
 
 def test_the_interpreter_takes_no_path_from_user_code():
-    program = bwrap.program(host(is_root=False), user_id=None, start="import x")
+    program = bwrap.program(host(is_root=False), user_id=None, tmp_inodes=16_384, start="import x")
     assert program == ["/srv/venv/bin/python", "-s", "-P", "-c", "import x"]
 
 

@@ -1,0 +1,88 @@
+"""Memory that belongs to a process and is not among its resident pages: what of it /proc tells.
+
+Files without a name (memfd_create), shared memory of System V, page tables. Not told, and so never counted here: files
+that are on their way through a socket, and what sockets and pipes hold. `spread` shares those out by sockets.
+"""
+
+import itertools
+import os
+import stat
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from ..base import tree
+from . import segments
+
+# The most descriptors that one look takes.
+MAX_DESCRIPTORS = 8192
+
+
+class Found(NamedTuple):
+    """Of each pid its bytes, and its sockets; the detached segments of System V whose maker has ended."""
+
+    held: dict[int, int]
+    sockets: dict[int, int]
+    orphans: list[int]
+
+    @property
+    def total(self) -> int:
+        """Bytes."""
+        return sum(self.held.values())
+
+
+def look(processes: Mapping[int, tree.Process], *, tables: bool = False) -> Found:
+    """Looks at all processes. `tables`: also at the page tables, which is a file more for each."""
+    held, sockets = _files(processes)
+    orphans = []
+    for segment in segments.listed():
+        if segment.maker in processes and processes[segment.maker].state != "Z":
+            held[segment.maker] = held.get(segment.maker, 0) + (0 if segment.attached else segment.rss)
+        elif not segment.attached:
+            orphans.append(segment.number)
+    if tables:
+        for pid in processes:
+            held[pid] = held.get(pid, 0) + _page_tables(pid)
+    return Found(held, sockets, orphans)
+
+
+def spread(found: Found, unexplained: int) -> dict[int, int]:
+    """Share out bytes that nothing explains: pid → bytes, by its sockets."""
+    count = sum(found.sockets.values())
+    return {pid: unexplained * number // count for pid, number in found.sockets.items()} if count else {}
+
+
+def _files(processes: Collection[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The bytes of files without a name, each with the first process that has it, and the number of sockets."""
+    held: dict[int, int] = {}
+    sockets: dict[int, int] = {}
+    seen: set[tuple[int, int]] = set()
+    own = os.getpid()
+    pairs = ((pid, path) for pid in processes if pid != own for path in tree.descriptors([pid]))
+    for pid, path in itertools.islice(pairs, MAX_DESCRIPTORS):
+        try:
+            status = os.stat(path)  # noqa: PTH116 - pathlib is not needed in PID 1
+        except OSError:
+            continue
+        if stat.S_ISSOCK(status.st_mode):
+            sockets[pid] = sockets.get(pid, 0) + 1
+        elif stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            if _in_memory(path):
+                held[pid] = held.get(pid, 0) + status.st_blocks * tree.BLOCK_BYTES
+    return held, sockets
+
+
+def _in_memory(path: str) -> bool:
+    try:
+        return os.readlink(path).startswith("/memfd:")  # noqa: PTH115 - pathlib is not needed in PID 1
+    except OSError:
+        return False
+
+
+def _page_tables(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - pathlib is not needed in PID 1
+            found = file.read().partition(b"\nVmPTE:")[2]
+    except OSError:
+        return 0
+    return int(found.split(None, 1)[0]) << 10 if found else 0
