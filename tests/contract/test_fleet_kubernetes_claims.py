@@ -14,6 +14,7 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import SANDBOX_QUEUE, ref_of
+from sandfleet_operator.cluster import reviews
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.tokens import base64url
@@ -77,6 +78,14 @@ def allow(world, sandbox, *verbs):
     world.kube.allowed |= {("alice", verb, namespace, name) for verb in verbs}
 
 
+async def add_queue_for_one(world):
+    spec = {"nominalQuota": {"sandboxes": 1}}
+    made = {"apiVersion": SANDBOX_QUEUE.api_version, "kind": SANDBOX_QUEUE.kind, "spec": spec}
+    await world.cluster.add(made | {"metadata": {"namespace": "team", "name": "default"}})
+    world.kube.allowed |= {(caller, "queue claim", "team", "default") for caller in ("alice", "bob")}
+    await world.cluster.until(lambda: world.running.scheduler.queues.spec("team/default") is not None)
+
+
 async def test_a_claim_gives_a_warm_sandbox_and_the_key_to_it(world):
     await world.cluster.until(lambda: world.running.scheduler.summary("team/fast").warm == 2)
     bound = await claimed(world, request(labels={"app": "agent"}))
@@ -91,17 +100,7 @@ async def test_a_claim_gives_a_warm_sandbox_and_the_key_to_it(world):
 
 
 async def test_a_claim_that_waits_is_given_a_ticket_and_told_why_one_that_it_shows_is_ignored(world):
-    spec = {"nominalQuota": {"sandboxes": 1}}
-    await world.cluster.add(
-        {
-            "apiVersion": SANDBOX_QUEUE.api_version,
-            "kind": SANDBOX_QUEUE.kind,
-            "metadata": {"namespace": "team", "name": "default"},
-            "spec": spec,
-        }
-    )
-    world.kube.allowed.add(("alice", "queue claim", "team", "default"))
-    await world.cluster.until(lambda: world.running.scheduler.queues.spec("team/default") is not None)
+    await add_queue_for_one(world)
     await claimed(world)
     waiting = world.stub.Claim(request("r2"), metadata=ALICE, timeout=10)
     said = (await waiting.read()).queued
@@ -139,6 +138,31 @@ async def test_the_same_request_id_in_another_pool_or_namespace_is_another_claim
     await world.cluster.until(lambda: len(world.cluster.objects()) == 3)
     again = [await claimed(world, one) for one in asked]
     assert [one.sandbox.sandbox_uid for one in again] == [one.sandbox.sandbox_uid for one in bounds]
+
+
+async def test_rights_that_end_while_a_claim_waits_end_its_answer(world, monkeypatch):
+    # Otherwise what was allowed is remembered for ten seconds.
+    monkeypatch.setattr(reviews, "ALLOWED", 0.0)
+    await add_queue_for_one(world)
+    world.kube.knows("bob", "bob")
+    world.kube.allowed |= {("bob", *right) for right in [*RIGHTS, ("delete", "team", "")]}
+    bob = (("authorization", "Bearer bob"),)
+
+    async def release(bound):
+        await world.stub.Release(fleet_pb2.ReleaseRequest(sandbox_id=bound.sandbox.sandbox_id), metadata=bob)
+
+    for taken_away in (False, True):
+        first = await claimed(world, request(f"first-{taken_away}"), metadata=bob)
+        waiting = aiter(world.stub.Claim(request(f"waits-{taken_away}"), metadata=ALICE, timeout=30))
+        assert (await anext(waiting)).HasField("queued")
+        if taken_away:
+            world.kube.allowed -= {("alice", *right) for right in RIGHTS}
+        await release(first)
+        if taken_away:
+            assert (await refusal(waiting))[0] == "PERMISSION_DENIED"
+        else:
+            # Control: who may still gets the sandbox.
+            await release([one async for one in waiting][-1].bound)
 
 
 async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_nothing(world):

@@ -110,3 +110,32 @@ async def test_an_archive_takes_no_more_than_the_workspace_may_have(small, archi
             return (stop(answer), answer.files) == ("UNSPECIFIED", 1)
 
         await until(fits)
+
+
+FILLED = "mkdir -p {top}/a/b && head -c 12M /dev/zero > {top}/a/b/large && chmod {inner} {top}/a/b && chmod {outer} {top}/a {top}"
+
+
+@pytest.mark.parametrize(("inner", "outer"), [("0100", "0100"), ("0300", "0300"), ("0", "0"), ("0555", "0555")])
+@pytest.mark.attack("closes the folders below which it has filled the disk", "its owner can make room")
+async def test_what_fills_a_workspace_can_be_removed_though_its_folders_are_closed(small, inner, outer):
+    async with small() as made:
+        await made.sandbox.commands.run(FILLED.format(top="full", inner=inner, outer=outer), check=True)
+        # Control: a program has to open them first.
+        assert not (await made.sandbox.commands.run("rm -r full")).ok
+        await made.sandbox.files.remove("full", recursive=True)
+        assert not await made.sandbox.files.exists("full")
+        await once_there_is_place(lambda: made.sandbox.files.write("after", bytes(8 * MIB)))
+
+
+@pytest.mark.attack("closes the workspace", "the next execution opens it again", control="in it")
+async def test_a_workspace_that_is_closed_is_opened_again(small):
+    async with small() as made:
+        closed = await made.sandbox.commands.run("chmod 0 /workspace; ls /workspace; touch inside")
+        # Control: it is closed indeed.
+        assert "Permission denied" in closed.stderr
+        assert (await made.sandbox.run_code("import os; os.listdir('/workspace')")).text == "[]"
+        await made.sandbox.commands.run("chmod 0 /workspace")
+        assert (await made.sandbox.commands.run("pwd")).stdout == "/workspace\n"
+        await made.sandbox.commands.run("chmod 0 /workspace")
+        await made.sandbox.files.write("new", "text")
+        assert [info.name for info in await made.sandbox.files.list("/workspace")] == ["new"]

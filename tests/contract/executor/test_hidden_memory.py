@@ -105,7 +105,9 @@ async def test_memory_that_no_process_has_mapped_counts(executor, sandbox, attac
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *KERNEL])
 @pytest.mark.control("hides memory from the guard")
-async def test_where_there_is_room_the_same_is_done(starting, attack):
+async def test_where_there_is_room_the_same_is_done(host, starting, attack):
+    if attack in KERNEL and "memory cgroup" not in host.traits:
+        pytest.skip("needs memory cgroup, which this set-up has not")
     async with starting(limits=LIMITS | {"memory_bytes": 3072 * MIB}) as made:
         result = await made.sandbox.commands.run(["python3", "-c", (ATTACKS | KERNEL)[attack]], timeout=60)
         assert result.outcome is Outcome.OK, result

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from sandfleet_executor.core.files.paths import PARTIAL_PREFIX, Cursor
-from sandfleet_executor.effects.files.walk import Trail, names_in
+from sandfleet_executor.effects.files.walk import Trail, names_in, open_to_owner
 
 MAX_COPIED_ENTRIES = 200_000
 # Steps of one removal: code in the sandbox may make files as fast as they are removed.
@@ -170,12 +170,15 @@ def _unlink(directory_fd: int, name: bytes, copied: Copied | None) -> None:
 
 
 def remove_tree(directory_fd: int, name: bytes, copied: Copied | None = None) -> None:
-    """Removes a directory with all that is below it, deepest first; stops at the first entry that cannot be removed."""
+    """Removes a directory with all that is below it, deepest first; stops at the first entry that cannot be removed.
+
+    Directories that their owner has closed to itself are opened for it: what fills a disk can always be removed.
+    """
     steps = 0
     with Trail(os.dup(directory_fd)) as trail:
         trail.enter(name)
         while trail.names:
-            child, taken = _clear(trail.fd, copied)
+            child, taken = _clear_opened(trail.fd, copied)
             steps += taken
             if steps > MAX_REMOVALS:
                 raise TooManyEntries
@@ -197,6 +200,14 @@ def _remove_emptied(trail: Trail, name: bytes) -> None:
             raise
         # A process has added an entry meanwhile: try again.
         trail.enter(name)
+
+
+def _clear_opened(fd: int, copied: Copied | None) -> tuple[bytes | None, int]:
+    try:
+        return _clear(fd, copied)
+    except PermissionError:
+        open_to_owner(fd)
+        return _clear(fd, copied)
 
 
 def _clear(fd: int, copied: Copied | None) -> tuple[bytes | None, int]:

@@ -38,6 +38,16 @@ class RootUnavailable(Exception):
     """The tree is not there at the moment: /tmp goes and comes with the session namespace."""
 
 
+def open_to_owner(fd: int) -> None:
+    """Opens a directory that its owner has closed to itself: there is always a way to make room, and to work.
+
+    Raises OSError for another than the owner. `fd` may be O_PATH; as a descriptor no link can exchange it.
+    """
+    mode = os.fstat(fd).st_mode
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(mode) | stat.S_IRWXU)  # noqa: PTH101 - it has no other name
+
+
 class Pins:
     """The trees, open for one piece of work; what happens to /tmp meanwhile does not matter.
 
@@ -88,6 +98,7 @@ class Roots:
 
     def pin(self) -> Pins:
         """Only for the thread that closes the descriptors: else a closed one's number may already be another file."""
+        open_to_owner(self._workspace_fd)
         found: dict[Tree, int | None] = {Root.WORKSPACE: self._workspace_fd}
         found |= {mount: fd for mount, fd in self._mounts().items()}  # noqa: C416 - a dict of wider keys
         found |= {root: find_fd() for root, find_fd in self._others.items()}

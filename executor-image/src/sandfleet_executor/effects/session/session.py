@@ -5,7 +5,9 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,6 +23,7 @@ from sandfleet_executor.core.errors import (
 )
 from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.executions.outcomes import Cause
+from sandfleet_executor.core.files.changes import Mark
 from sandfleet_executor.core.journal import transcript
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
 from sandfleet_executor.core.packages import manifest
@@ -42,6 +45,7 @@ from sandfleet_executor.effects.executions.meter import Ledger, SessionServices
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
+from sandfleet_executor.effects.files.walk import open_to_owner
 from sandfleet_executor.effects.journal.journal import Journal
 from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
@@ -75,6 +79,13 @@ class Claim:
     mounts: Mapping[str, str]
 
 
+def begin_in(workspace_fd: int, watcher: WorkspaceWatcher) -> Mark:
+    """A mark on the workspace before code runs in it, which may find it closed by code that ran before."""
+    with suppress(OSError):
+        open_to_owner(workspace_fd)
+    return watcher.begin()
+
+
 class Session:
     # What the claim asked for, over the variables of the template.
     given_envs: Mapping[str, str] = MappingProxyType({})
@@ -94,9 +105,8 @@ class Session:
         """Raises BadRequest for mounts that this machine has no place for."""
         self.config = config
         self.executions, self.reviews, self.journal = executions, reviews, journal
-        self.limits = fitting(config.limits)
+        self.limits, self.closed = fitting(config.limits), asyncio.Event()
         self.session_id, self.started = "", time.time()
-        self.closed = asyncio.Event()
         # No execution begins: the session is being suspended, and its time rests; or preempted; or restored.
         self.held = self.preempted = self.restoring = False
         # The machine does not change: looked at once, and not for every command.
@@ -113,7 +123,8 @@ class Session:
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
-        self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
+        begin = partial(begin_in, workspace_fd, watcher)
+        self._own_programs = SessionServices(self.namespaces.get, begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
         waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
         self._services = replace(waiting, notices=self._notices.take, tools=self.tools)

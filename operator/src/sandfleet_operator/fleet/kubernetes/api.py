@@ -110,9 +110,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)
         for label in claim.labels:
             if names.is_reserved(label):
-                raise ClaimReason.INVALID_LABEL.error(
-                    f"cannot claim: label {label[:100]!r} is Kubernetes' or Sandfleet's", label[:100]
-                )
+                why = f"label {label[:100]!r} is Kubernetes' or Sandfleet's"
+                raise ClaimReason.INVALID_LABEL.error(f"cannot claim: {why}", label[:100])
         size = sum(len(name) + len(value) for name, value in claim.envs.items())
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
@@ -158,7 +157,10 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
-        self._check_awake(sandbox, self._noted(sandbox))
+        sandbox_id = self._noted(sandbox)
+        self._check_awake(sandbox, sandbox_id)
+        # Again, since the wait may have been long: the answer is a token for just this sandbox.
+        await self._reviews.authorize(caller, "create", *feed.parse_id(sandbox_id, doing="claim"), CONNECT)
         present = await self._kubernetes.fleet.get(sandbox.sandbox_id, reachable=False)
         message = self._sessions.message(present)
         access = self._sessions.access(caller, present)
@@ -223,10 +225,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         if known is None:
             # NOT_FOUND where it has ended.
             await self._sessions.read(namespace, name)
-            why = (
-                f"cannot {doing} {sandbox_id}: the fleet has not claimed it; set spec.operatingMode of the CodeSandbox"
-            )
-            raise SuspendReason.NOT_CLAIMED.error(why, sandbox_id)
+            why = "the fleet has not claimed it; set spec.operatingMode of the CodeSandbox"
+            raise SuspendReason.NOT_CLAIMED.error(f"cannot {doing} {sandbox_id}: {why}", sandbox_id)
         return known
 
     def _check_awake(self, known: Sandbox, sandbox_id: str) -> None:
