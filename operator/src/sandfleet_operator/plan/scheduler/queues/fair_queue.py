@@ -308,7 +308,7 @@ class FairQueue:
         if len(self._alone):
             amount = plus(amount, self._alone.left_to_return(line.queue, waiting))
         verdict = self._ledger.judge(line.queue, amount)
-        verdict = self.gangs.judged(waiting, self.turn_of(waiting, now), verdict, now)
+        verdict = self.gangs.judged(waiting, self.turn_of(waiting, now), verdict, now, before_gang=line.has_gangs)
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict

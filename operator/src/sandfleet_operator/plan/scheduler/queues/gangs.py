@@ -137,12 +137,18 @@ class Gangs:
 
     # Quota that is kept from claims of the same queue that come later, here or at other pools.
 
-    def judged(self, waiting: Waiting, turn: Turn, verdict: Verdict, now: float) -> Verdict:
-        """Of the first claim of a line, whose quota has this verdict, with what is kept for gangs at other pools."""
+    def judged(self, waiting: Waiting, turn: Turn, verdict: Verdict, now: float, *, before_gang: bool) -> Verdict:
+        """Of the first claim of a line, whose quota has this verdict, with what is kept for gangs at other pools.
+
+        `before_gang`: a gang stands behind it. What passes the claim would pass that gang, too.
+        """
+        queue = waiting.claim.queue
         if waiting.claim.gang is not None and verdict is not Verdict.HELD:
             # One that lacks sandboxes only lets others pass for a while.
             keeps = not verdict.admits or now - waiting.asked >= PATIENCE
-            self._keep(waiting.claim.queue, turn if keeps else None)
+            self._keep(queue, turn if keeps else None)
+        elif before_gang and verdict in (Verdict.REACHED, Verdict.EXHAUSTED):
+            self._keep(queue, turn)
         kept = verdict.admits and self.kept_at(waiting, turn) is not None
         return Verdict.REACHED if kept else verdict
 

@@ -32,6 +32,7 @@ class Line:
         self._classes: dict[int, HolderTurns] = {}
         self._len = 0
         self._claims = 0
+        self._gangs = 0
         # Whether its claims were within the nominal quota at the last look: only then it takes part in fair turns.
         self.takes_part = False
         # Whether a warm sandbox waits for its lent quota to come back.
@@ -49,6 +50,11 @@ class Line:
         """Those that it stands for: gangs are in it as one."""
         return self._claims
 
+    @property
+    def has_gangs(self) -> bool:
+        """Whether a gang is in it, first or behind others."""
+        return self._gangs > 0
+
     def __iter__(self) -> Iterator[Waiting]:
         """In any order."""
         for turns in self._classes.values():
@@ -64,6 +70,7 @@ class Line:
             self._lead = max(self._lead, waiting.lead.of_queue)
         self._len += 1
         self._claims += waiting.many
+        self._gangs += waiting.claim.gang is not None
         self._classes.setdefault(self._rank(waiting), HolderTurns()).add(self._holder(waiting), waiting)
 
     def discard(self, waiting: Waiting) -> bool:
@@ -74,6 +81,7 @@ class Line:
         if found:
             self._len -= 1
             self._claims -= waiting.many
+            self._gangs -= waiting.claim.gang is not None
         return found
 
     def first(self, now: float) -> Waiting | None:
