@@ -84,7 +84,7 @@ async def test_executions_tools_and_resources_are_counted_when_a_sandbox_is_rele
     assert added("sandfleet_execution_seconds_count", ',kind="cell"') == 3
     assert added("sandfleet_tool_calls_total", ',end="ok"') == 1
     assert added("sandfleet_tool_calls_total", ',end="error"') == 1
-    assert added("sandfleet_session_cpu_seconds_total") > 0.1
+    assert added("sandfleet_session_cpu_seconds_total") > 0
     assert added("sandfleet_usage_readings_total", ',outcome="counted"') == 1
     assert value(text, f"sandfleet_session_processes{{{BROKERED}}}") == 0, "a sandbox that is gone holds nothing"
 

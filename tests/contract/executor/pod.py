@@ -61,7 +61,7 @@ _numbers = itertools.count(1)
 class PodHost:
     """One namespace for the executors of a test run. `cluster` has a node that can be reached into."""
 
-    traits = frozenset({"name server", "own count of processes", "memory told as a whole"})
+    traits = frozenset({"name server", "own count of processes", "memory told as a whole", "network of the pod"})
     # Namespaces that user code does not share with the executor; gVisor shows these.
     separated = frozenset({"pid", "mnt", "ipc", "uts", "user"})
     # gVisor has no figure for what a process writes to storage: usage says that it is not known.

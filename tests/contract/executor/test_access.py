@@ -65,6 +65,14 @@ async def test_a_token_that_is_not_good_opens_nothing(executor, sandbox, kind, s
     assert not await sandbox.files.exists("broken-in")
 
 
+@pytest.mark.parametrize("service", CALLS)
+@pytest.mark.control("calls with a token that is not good")
+async def test_a_good_token_opens_what_it_is_for(executor, sandbox, service):
+    await CALLS[service](executor.client(token=executor.token()))
+    if await sandbox.files.exists("broken-in"):
+        await sandbox.files.remove("broken-in", recursive=True)
+
+
 async def test_a_write_that_is_refused_while_it_is_sent_says_the_same(executor, sandbox):
     denied = executor.client(token=executor.token(aud="another"))
     for _ in range(20):

@@ -117,7 +117,7 @@ async def test_no_archive_writes_outside_of_its_directory(executor, sandbox, cas
 
 
 @pytest.mark.parametrize("case", ["an absolute name", "a name with ..", "a symlink and a file through it"])
-@pytest.mark.control("writes outside by an archive")
+@pytest.mark.control("writes outside by an archive", "writes on the client's disk as an executor")
 async def test_without_the_defence_the_same_archive_does_escape(case, tmp_path):
     """The negative control: Python's tarfile without its filter."""
     outside, inside = tmp_path / "outside", tmp_path / "a" / "to" / "here"
@@ -167,12 +167,15 @@ async def test_what_is_there_is_replaced_or_kept_and_never_written_through(execu
     assert await sandbox.files.read("precious") == "precious\n"
 
 
-@pytest.mark.attack("puts a link where an archive is unpacked", "not followed")
+@pytest.mark.attack("puts a link where an archive is unpacked", "not followed", control="in it")
 async def test_a_link_that_user_code_put_there_is_not_gone_through(executor, sandbox):
     await sandbox.commands.run("mkdir -p trap /tmp/elsewhere && ln -s /tmp/elsewhere trap/d")
     answer = await extract(executor, tar(Member(b"d/f", b"x")), b"trap")
     assert set(skipped(answer)) == {b"d/f"}
     assert await sandbox.files.list("/tmp/elsewhere") == ()
+    # Control: a program that writes by the same path goes through it.
+    await sandbox.commands.run("echo x > trap/d/f", check=True)
+    assert [info.name for info in await sandbox.files.list("/tmp/elsewhere")] == ["f"]
 
 
 BROKEN = {
@@ -214,7 +217,7 @@ async def test_a_broken_compression_is_an_answer_too(executor):
     assert stop(await extract(executor, b"no zstd", b"z", compression=ZSTD)) == "INVALID_ARCHIVE"
 
 
-@pytest.mark.attack("sends a compressed bomb", "stopped, memory bounded")
+@pytest.mark.attack("sends a compressed bomb", "stopped, memory bounded", control="in it")
 async def test_a_compressed_bomb_is_stopped_and_costs_no_memory(executor, sandbox):
     data = archives.zeros_zstd(1 << 30)
     assert len(data) < MIB
@@ -224,14 +227,19 @@ async def test_a_compressed_bomb_is_stopped_and_costs_no_memory(executor, sandbo
     assert stop(answer) == "COMPRESSION_RATIO"
     assert executor.peak_memory() - before < 64 * MIB
     assert await sandbox.files.list("bomb") == ()
+    # Control: who unpacks it whole has all of it.
+    assert sum(map(len, zstandard.ZstdDecompressor().read_to_iter(data))) >= 1 << 30
 
 
-@pytest.mark.attack("asks for a window of two gibibytes", "refused")
+@pytest.mark.attack("asks for a window of two gibibytes", "refused", control="in it")
 async def test_a_window_of_two_gibibytes_is_refused(executor):
     parameters = zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=True)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     data = compressor.compress(tar(Member(b"f", os.urandom(MIB)))) + compressor.flush()
     assert stop(await extract(executor, data, b"window", compression=ZSTD)) == "INVALID_ARCHIVE"
+    # Control: it is the window alone.
+    tarball = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj().decompress(data)
+    assert stop(await extract(executor, tarball, b"window")) == "UNSPECIFIED"
 
 
 async def test_files_with_holes_are_skipped_in_the_pax_format(executor):

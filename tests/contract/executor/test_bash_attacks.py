@@ -102,6 +102,23 @@ async def test_a_shell_that_cannot_answer_is_given_up_long_before_its_deadline(r
     assert (await run("echo on")).lost == LOST
 
 
+@pytest.mark.parametrize("attack", ["no builtins", "nothing executed", "replaced"])
+@pytest.mark.control("breaks its shell")
+async def test_a_plain_shell_does_not_go_on_after_it(sandbox, attack):
+    result = await sandbox.commands.run(["bash", "-c", f"bash -c '{BROKEN[attack]}\nbuiltin echo on'"], timeout=2)
+    assert "on" not in result.stdout.split()
+
+
+@pytest.mark.parametrize("attack", ["no PATH", "few files", "read-only variables", "stopped"])
+@pytest.mark.control("spoils its shell")
+async def test_a_plain_shell_is_spoiled_by_it(sandbox, attack):
+    code = f"{SURVIVED[attack]}\nexport PATH=/usr/bin; (exec 40</dev/null) && ls / >/dev/null && cd / && IFS=x && builtin echo on"
+    if attack == "no PATH":
+        code = code.replace("export PATH=/usr/bin; ", "")
+    result = await sandbox.commands.run(["bash", "-c", code], timeout=2)
+    assert "on" not in result.stdout.split()
+
+
 async def test_a_shell_that_is_silent_and_at_work_is_not_given_up(run):
     # Control: it is not the silence alone.
     assert await said(run, "sleep 4; echo on") == "on\n"

@@ -80,7 +80,7 @@ async def test_without_a_certificate_of_ours_it_is_refused_when_user_code_may_ha
     assert await presented(fresh) == shown
 
 
-@pytest.mark.attack("answers as the executor of another pod", "refused")
+@pytest.mark.attack("answers as the executor of another pod", "refused", control="in it")
 async def test_the_executor_of_another_pod_is_refused_before_and_after_it_was_signed(plane, fresh, host):
     stranger = whom(fresh, pod_uid="another")
     for why in ("not its own one for pod uid another", "another pod's"):

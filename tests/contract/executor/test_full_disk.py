@@ -88,7 +88,7 @@ async def test_a_file_that_does_not_fit_is_not_sent_to_its_end(small, path):
     ids=lambda pair: pair[0],
 )
 @pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.attack("unpacks more than the disk limit", "refused")
+@pytest.mark.attack("unpacks more than the disk limit", "refused", control="in it")
 async def test_an_archive_takes_no_more_than_the_workspace_may_have(small, archive, compressed):
     data = archive[1]()
     async with small() as made:

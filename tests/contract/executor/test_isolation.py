@@ -4,6 +4,7 @@ Each attack also runs where the defence is off, and works there.
 """
 
 import ast
+import os
 
 import pytest
 from sandfleet import Outcome
@@ -301,6 +302,23 @@ async def test_setuid_programs_gain_nothing(executor):
     result = await executor.sandbox.commands.run(line, timeout=30)
     assert result.stdout.split()[-1] == "1000"
     assert "uid=0" not in result.stdout
+
+
+# What the same code does where root runs it without a session; nothing of it stays.
+WITHOUT = {
+    "changes its interpreter": "import json, os; os.access(os.path.dirname(json.__file__), os.W_OK)",
+    "works as the machine's administrator": "import os, subprocess; subprocess.run(['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none /mnt && mknod /tmp/made-by-a-test c 1 3 && rm /tmp/made-by-a-test && cat /etc/shadow'], capture_output=True).stdout.startswith(b'root:')",
+    "makes a user namespace of its own": "import subprocess; b'root:' in subprocess.run(['unshare', '-Ur', 'cat', '/etc/shadow'], capture_output=True).stdout",
+    "gains rights by a setuid program": "import subprocess; subprocess.run('cp /usr/bin/id /tmp/id-by-a-test && chmod 4755 /tmp/id-by-a-test && setpriv --reuid 65533 --regid 65533 --clear-groups /tmp/id-by-a-test -u; rm /tmp/id-by-a-test', shell=True, capture_output=True).stdout == b'0\\n'",
+    "looks for names and shared memory of the host": f"import os; os.uname().nodename == {os.uname().nodename!r}",
+}  # fmt: skip
+
+
+@pytest.mark.needs("own uid")
+@pytest.mark.parametrize("attack", WITHOUT)
+@pytest.mark.control(*WITHOUT)
+async def test_without_a_session_the_same_works(unprotected, attack):
+    assert await value(unprotected, WITHOUT[attack]) is True
 
 
 async def test_no_core_is_dumped(executor):

@@ -231,6 +231,42 @@ async def test_the_executor_s_own_port_is_not_to_be_had(starting):
         assert isinstance(told[0], AccessDenied)
 
 
+OPENED = """
+import select, socket, time
+held = []
+for number in range(600):
+    one = socket.socket()
+    one.setblocking(False)
+    try: one.connect(('127.0.0.1', {port}))
+    except BlockingIOError: pass
+    held.append(one)
+def are_open():
+    time.sleep(0.5)
+    ended = select.select(held, [], [], 0)[0]
+    return len(held) - len(ended)
+"""
+
+
+@pytest.mark.needs("network of the pod")
+@pytest.mark.attack("opens connections to the executor's port without an end", "they are ended", control="in it")
+async def test_clients_connect_beside_connections_from_inside(starting, executor):
+    async with starting() as made:
+        sandbox = made.sandbox
+        # Control: a port of the code's own has all of them.
+        server = "import socket; server = socket.create_server(('127.0.0.1', 7123), backlog=1000)"
+        assert (await sandbox.run_code(f"{server}\n{OPENED.format(port=7123)}\nare_open()")).text == "600"
+        assert (await sandbox.run_code(f"{OPENED.format(port=50051)}\nlen(held)")).text == "600"
+        for _ in range(5):
+            async with made.channel() as channel:
+                await asyncio.wait_for(channel.channel_ready(), 5)
+                assert (await made.client(token=made.token()).run_code("1 + 1")).text == "2"
+
+        async def few_are_left():
+            return int((await sandbox.run_code("are_open()")).text) <= 16
+
+        await until(few_are_left)
+
+
 @pytest.mark.needs("own network")
 @pytest.mark.attack("reaches the machine through a tunnel", "refused", control="in it")
 async def test_a_tunnel_does_not_lead_to_the_machine(host, executor, unprotected):

@@ -137,7 +137,9 @@ class _Right:
     def key(self) -> Hashable:
         caller = self.caller
         where = self.kind, self.namespace, self.name, self.subresource
-        return caller.username, caller.uid, caller.groups, self.verb, *where
+        # An authorizer may decide by what the authenticator added: the scopes of a token, the node of a pod.
+        extra = tuple(sorted(caller.extra.items()))
+        return caller.username, caller.uid, caller.groups, extra, self.verb, *where
 
     def spec(self) -> Json:
         attributes = {"group": self.kind.group, "resource": self.kind.plural, "verb": self.verb}

@@ -78,3 +78,13 @@ async def test_a_right_to_one_name_is_a_right_to_that_name_alone():
     await reviews.authorize(alice, "delete", "team-a", "yours")
     kube.allowed.add(("alice", "delete", "team-a", ""))
     await reviews.authorize(alice, "delete", "team-a", "")
+
+
+async def test_a_right_holds_for_what_the_authenticator_has_said_of_the_caller():
+    kube = Kube()
+    reviews = Reviews(kube, lambda: 1000.0)
+    kube.allowed.add(("alice", "delete", "team-a", ""))
+    narrow, wide = (Caller("alice", extra={"scopes": (scope,)}) for scope in ("read", "all"))
+    for caller, asked in ((wide, 1), (wide, 1), (narrow, 2), (Caller("alice"), 3)):
+        await reviews.authorize(caller, "delete", "team-a", "one")
+        assert len(kube.reviews) == asked

@@ -25,6 +25,8 @@ ETC = (
     "fonts",
     "group-",
     "host.conf",
+    # Debian's Java does not begin without its own.
+    *(f"java-{version}-openjdk" for version in (8, 11, 17, 21, 25)),
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",

@@ -14,7 +14,6 @@ from pathlib import Path
 SIOCGIFADDR = 0x8915
 INTERFACE_NAME_BYTES = 16
 ADDRESS = slice(20, 24)
-TCP = (socket.AF_INET, socket.AF_INET6)
 LINK_LOCAL = "fe80"
 WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - recognized, not chosen
 
@@ -56,20 +55,3 @@ def can_be_taken(address: str, port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def send_at_once(port: int) -> None:
-    """Sets TCP_NODELAY on this process's connections of a port.
-
-    gRPC sets it on its listener, from which Linux's connections have it and gVisor's do not: each answer in two parts
-    would wait for the other side's delayed acknowledgement, 40 ms.
-    """
-    for path in Path("/proc/self/fd").iterdir():
-        # Not a socket, or closed meanwhile.
-        with contextlib.suppress(OSError):
-            one = socket.socket(fileno=int(path.name))
-            try:
-                if one.type == socket.SOCK_STREAM and one.family in TCP and one.getsockname()[1] == port:
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            finally:
-                one.detach()
