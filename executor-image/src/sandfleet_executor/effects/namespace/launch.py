@@ -93,6 +93,7 @@ def spawner_options(
         "memory_bytes": config.limits.memory_bytes,
         "memory_cgroup": dict(counted),
         "hard_memory_bytes": config.limits.hard_memory_bytes,
+        "tmp_inodes": config.limits.tmpfs_inodes,
         "preload": list(config.preload),
         "rlimits": config.limits.gvisor_rlimits if under_gvisor() else config.limits.rlimits,
         "workspace": bwrap.WORKSPACE if contained else config.workspace,

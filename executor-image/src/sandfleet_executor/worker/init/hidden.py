@@ -1,7 +1,8 @@
 """Memory that belongs to a process and is not among its resident pages: what of it /proc tells.
 
 Files without a name (memfd_create), shared memory of System V, page tables. Not told, and so never counted here: files
-that are on their way through a socket, and what sockets and pipes hold. `spread` shares those out by sockets.
+that are on their way through a socket, what sockets and pipes hold, and file systems in memory that code has mounted in
+a user namespace of its own (under gVisor it can). `spread` shares those out by the signs of them.
 """
 
 import itertools
@@ -15,13 +16,15 @@ from . import segments
 
 # The most descriptors that one look takes.
 MAX_DESCRIPTORS = 8192
+# A socket is one sign. A user namespace of its own, in which code can mount, is as many as all that it could open.
+NAMESPACE_SIGNS = 4096
 
 
 class Found(NamedTuple):
-    """Of each pid its bytes, and its sockets; the detached segments of System V whose maker has ended."""
+    """Of each pid its bytes, and the signs that it holds more; detached segments of System V whose maker has ended."""
 
     held: dict[int, int]
-    sockets: dict[int, int]
+    signs: dict[int, int]
     orphans: list[int]
 
     @property
@@ -32,7 +35,9 @@ class Found(NamedTuple):
 
 def look(processes: Mapping[int, tree.Process], *, tables: bool = False) -> Found:
     """Looks at all processes. `tables`: also at the page tables, which is a file more for each."""
-    held, sockets = _files(processes)
+    held, signs = _files(processes)
+    for pid in _in_own_namespaces(processes):
+        signs[pid] = signs.get(pid, 0) + NAMESPACE_SIGNS
     orphans = []
     for segment in segments.listed():
         if segment.maker in processes and processes[segment.maker].state != "Z":
@@ -42,13 +47,13 @@ def look(processes: Mapping[int, tree.Process], *, tables: bool = False) -> Foun
     if tables:
         for pid in processes:
             held[pid] = held.get(pid, 0) + _page_tables(pid)
-    return Found(held, sockets, orphans)
+    return Found(held, signs, orphans)
 
 
 def spread(found: Found, unexplained: int) -> dict[int, int]:
-    """Share out bytes that nothing explains: pid → bytes, by its sockets."""
-    count = sum(found.sockets.values())
-    return {pid: unexplained * number // count for pid, number in found.sockets.items()} if count else {}
+    """Share out bytes that nothing explains: pid → bytes, by its signs."""
+    count = sum(found.signs.values())
+    return {pid: unexplained * number // count for pid, number in found.signs.items()} if count else {}
 
 
 def _files(processes: Collection[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -77,6 +82,19 @@ def _in_memory(path: str) -> bool:
         return os.readlink(path).startswith("/memfd:")  # noqa: PTH115 - pathlib is not needed in PID 1
     except OSError:
         return False
+
+
+def _in_own_namespaces(processes: Collection[int]) -> list[int]:
+    """Those in another user namespace than this process."""
+    own = _user_namespace(os.getpid())
+    return [pid for pid in processes if _user_namespace(pid) not in (own, "")]
+
+
+def _user_namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/user")  # noqa: PTH115 - pathlib is not needed in PID 1
+    except OSError:
+        return ""
 
 
 def _page_tables(pid: int) -> int:

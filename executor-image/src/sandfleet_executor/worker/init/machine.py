@@ -171,21 +171,18 @@ def _either(fields: Mapping[bytes, int], first: bytes, second: bytes) -> int:
     return fields[first] if first in fields else fields.get(second, 0)
 
 
-# A file of a file system in memory costs its inode and its name too, empty or not.
-INODE_BYTES = 1024
-
-
 def tmp_used(directories: list[str]) -> int:
-    """Bytes in the file systems of the namespace that live in memory.
+    """Bytes in the file systems of the namespace that live in memory."""
+    return sum((state.f_blocks - state.f_bfree) * state.f_frsize for state in map(_state, directories) if state)
 
-    Their inodes count from where they are more than their bytes: a folder of many small files is no attack.
-    """
-    used = 0
-    for path in directories:
-        try:
-            state = os.statvfs(path)
-        except OSError:
-            continue
-        held = (state.f_blocks - state.f_bfree) * state.f_frsize
-        used += max(held, (state.f_files - state.f_ffree) * INODE_BYTES)
-    return used
+
+def tmp_files(directories: list[str]) -> int:
+    """Files, folders and links in them."""
+    return sum(state.f_files - state.f_ffree for state in map(_state, directories) if state)
+
+
+def _state(path: str) -> os.statvfs_result | None:
+    try:
+        return os.statvfs(path)
+    except OSError:
+        return None

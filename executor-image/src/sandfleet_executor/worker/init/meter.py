@@ -36,6 +36,10 @@ class Meter:
         self._send = send
         self._kill = kill
         self._machine = counted
+        # Files in memory: those that there may be, and those from which on a tree ends for them.
+        self._most_files = self._files_allowed = int(options["tmp_inodes"]) * len(self._tmp_directories)
+        # Seconds of processor time of each tree at the last sample.
+        self._cpu: dict[int, float] = {}
         # When it was last looked for, and the bytes.
         self._hidden = (float("-inf"), 0)
         # Executions under way, as reported by the executor.
@@ -101,9 +105,32 @@ class Meter:
             pass
         elif over or (not self._machine.known and trees and self._used > self._limit):
             self._condemn(processes, tmp)
+        if self._has_too_many_files():
+            self._condemn_busiest(processes, trees)
+        self._cpu = {pid: each.cpu_seconds for pid, each in trees.items()}
         if self.busy:
             self._report(processes, trees)
         return processes
+
+    def _has_too_many_files(self) -> bool:
+        """Whether as many files have come since the last time as there may be in all.
+
+        An empty file takes about a kibibyte of a kernel's memory, and no kill frees it. The kernel itself refuses them
+        where root has said how many there may be.
+        """
+        count = machine.tmp_files(self._tmp_directories)
+        if count <= self._most_files:
+            self._files_allowed = self._most_files
+        if count <= self._files_allowed:
+            return False
+        self._files_allowed = count + self._most_files
+        return True
+
+    def _condemn_busiest(self, processes: Processes, trees: Mapping[int, tree.Tree]) -> None:
+        """Nothing says whose a file is: the tree that has worked most since the last sample has made the most."""
+        running = [pid for pid, kind in self._children.items() if kind != child.COPY and pid in trees]
+        if running:
+            self._end(processes, max(running, key=lambda pid: trees[pid].cpu_seconds - self._cpu.get(pid, 0.0)))
 
     def _is_freeing(self, processes: Processes) -> bool:
         """Whether what was killed gives its memory back; the kernel frees page tables only after its end."""
@@ -148,10 +175,13 @@ class Meter:
             trees = {pid: each for pid, each in trees.items() if pid not in alone}
             alone = {}
         for pid in guard.trees_to_kill(trees, alone, tmp, self._limit, used=used):
-            self._condemned.add(pid)
-            self._dying |= {pid, *tree.descendants(processes, pid)}
-            self._killed = time.monotonic()
-            self._kill(pid)
+            self._end(processes, pid)
+
+    def _end(self, processes: Processes, pid: int) -> None:
+        self._condemned.add(pid)
+        self._dying |= {pid, *tree.descendants(processes, pid)}
+        self._killed = time.monotonic()
+        self._kill(pid)
 
     def _exact(
         self, processes: Processes, found: hidden.Found, tmp: int

@@ -62,7 +62,7 @@ def test_those_who_wait_though_memory_is_free_are_woken(cgroup, tmp_path):
     assert (tmp_path / "oom").read_text().startswith("01")
 
 
-def test_what_nothing_explains_goes_to_who_has_the_sockets():
+def test_what_nothing_explains_goes_to_who_has_the_signs():
     found = hidden.Found({}, {7: 3, 9: 1}, [])
     assert hidden.spread(found, 400) == {7: 300, 9: 100}
     assert hidden.spread(hidden.Found({}, {}, []), 400) == {}
