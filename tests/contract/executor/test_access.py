@@ -129,6 +129,13 @@ async def test_only_an_admin_opens_and_closes_the_session(executor, method):
     assert not executor.ended
 
 
+@pytest.mark.control("opens and closes sessions without the right")
+async def test_control_an_admin_does(starting):
+    async with starting(session=None) as executor:
+        await executor.open("session")
+        await executor.close_session()
+
+
 async def test_two_tokens_in_one_call_are_refused(executor):
     metadata = tuple(("authorization", f"Bearer {executor.token()}") for _ in range(2))
     async with executor.channel() as channel:
@@ -149,13 +156,16 @@ async def test_a_method_that_does_not_exist_is_denied_like_any_other(executor):
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-@pytest.mark.attack("sends bytes that are no message", "an error, and no end")
+@pytest.mark.attack("sends bytes that are no message", "an error, and no end", control="in it")
 async def test_a_message_that_is_no_message_is_an_error_and_no_end(executor, sandbox):
     metadata = (("authorization", f"Bearer {executor.token()}"),)
     async with executor.channel() as channel:
         call = channel.unary_stream("/sandfleet_api.executor.v1.InterpreterService/Execute")
         with pytest.raises(grpc.aio.AioRpcError):
             await _first_answer(call, b"\xff" * 100, metadata)
+        # Control: those that are one get an answer.
+        message = interpreter_pb2.ExecuteRequest(execution_id="as-bytes", code="1").SerializeToString()
+        assert await _first_answer(call, message, metadata)
     assert (await sandbox.run_code("1")).text == "1"
 
 

@@ -133,6 +133,20 @@ async def test_without_the_defence_the_same_archive_does_escape(case, tmp_path):
     assert [path for path in tmp_path.rglob("mark") if inside not in path.resolve().parents]
 
 
+@pytest.mark.control("brings links, devices and set-id bits in an archive")
+async def test_control_without_a_filter_an_archive_brings_them(tmp_path):
+    data = tar(
+        symlink(b"outside", b"../../../etc/passwd"),
+        Member(b"pipe", kind=tarfile.FIFOTYPE),
+        Member(b"f", b"x", mode=0o6777),
+    )
+    with tarfile.open(fileobj=io.BytesIO(data)) as reader:
+        reader.extractall(tmp_path, filter="fully_trusted")
+    assert (tmp_path / "outside").is_symlink()
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "f").stat().st_mode & 0o7777 == 0o6777
+
+
 @pytest.mark.attack("brings links, devices and set-id bits in an archive", "left out")
 async def test_links_outside_devices_pipes_and_set_id_bits_are_left_out(executor, sandbox):
     data = tar(

@@ -65,6 +65,7 @@ async def test_a_contact_says_which_modules_are_not_loaded_ahead(plane, starting
         assert found.not_preloaded == "cannot preload nowhere (ModuleNotFoundError: No module named 'nowhere')"
 
 
+@pytest.mark.control("answers with a foreign certificate")
 async def test_a_later_contact_finds_it_signed_and_changes_nothing(plane, fresh, host):
     await met(plane, fresh, host)
     shown = await presented(fresh)

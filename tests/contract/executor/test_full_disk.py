@@ -116,7 +116,7 @@ FILLED = "mkdir -p {top}/a/b && head -c 12M /dev/zero > {top}/a/b/large && chmod
 
 
 @pytest.mark.parametrize(("inner", "outer"), [("0100", "0100"), ("0300", "0300"), ("0", "0"), ("0555", "0555")])
-@pytest.mark.attack("closes the folders below which it has filled the disk", "its owner can make room")
+@pytest.mark.attack("closes the folders below which it has filled the disk", "its owner can make room", control="in it")
 async def test_what_fills_a_workspace_can_be_removed_though_its_folders_are_closed(small, inner, outer):
     async with small() as made:
         await made.sandbox.commands.run(FILLED.format(top="full", inner=inner, outer=outer), check=True)

@@ -127,6 +127,16 @@ async def test_memory_that_only_a_pod_lets_code_have_counts(executor, sandbox, a
     assert (await sandbox.run_code("kept")).text == "1"
 
 
+@pytest.mark.needs("network of the pod")
+@pytest.mark.parametrize("attack", IN_PODS)
+@pytest.mark.control("hides memory in a pod")
+async def test_where_a_pod_has_room_the_same_is_done(starting, attack):
+    code = IN_PODS[attack].replace("sleep 20", "true").replace("1_000_000", "10_000")
+    async with starting(limits=LIMITS | {"memory_bytes": 3072 * MIB}) as made:
+        result = await made.sandbox.commands.run(["python3", "-c", code], timeout=60)
+        assert result.outcome is Outcome.OK, result
+
+
 @pytest.mark.parametrize("attack", [*ATTACKS, *KERNEL])
 @pytest.mark.control("hides memory from the guard")
 async def test_where_there_is_room_the_same_is_done(host, starting, attack):

@@ -1,5 +1,10 @@
 """Code that finds the interpreter's line to the executor and speaks on it."""
 
+import asyncio
+import select
+import socket
+import subprocess
+
 import pytest
 from contract.executor.harness import PATIENCE, until
 from sandfleet import Outcome
@@ -78,7 +83,7 @@ async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executo
     assert not executor.ended
 
 
-@pytest.mark.control("forges the frames of its interpreter")
+@pytest.mark.control("forges the frames of its interpreter", "floods with forged results", "floods with forged errors")
 async def test_frames_that_are_right_are_believed(sandbox, context):
     # Control: the attack reaches the executor, so it is the checks that hold.
     forged = (
@@ -150,6 +155,17 @@ async def test_a_command_s_supervisor_cannot_be_spoken_for(sandbox):
     # Its socket is not inherited: there is nothing to find.
     result = await sandbox.commands.run("ls -l /proc/self/fd/ /proc/$PPID/fd/ 2>&1 | grep -c socket:")
     assert result.stdout == "0\n"
+
+
+@pytest.mark.control("looks for descriptors of the executor", "speaks for the supervisor of a command")
+async def test_control_a_child_that_inherits_descriptors_sees_them():
+    one, other = socket.socketpair()
+    with one, other, select.epoll() as looked:
+        listed = await asyncio.create_subprocess_exec(
+            "ls", "-l", "/proc/self/fd/", stdout=subprocess.PIPE, pass_fds=(one.fileno(), looked.fileno())
+        )
+        said, _ = await listed.communicate()
+    assert (said.count(b"socket:"), said.count(b"anon_inode:[eventpoll]")) == (1, 1)
 
 
 @pytest.mark.attack("looks for descriptors of the executor", "none is there")

@@ -158,7 +158,7 @@ async def test_nor_right_after_a_restart_in_place(starting):
         assert (await executor.sandbox.files.read("bind.log")) == ""
 
 
-@pytest.mark.control("binds the executor's port")
+@pytest.mark.control("binds the executor's port", "binds the executor's port after a restart")
 async def test_the_control_two_servers_that_both_reuse_the_port_can_share_it():
     """What the executor's `grpc.so_reuseport=0` prevents."""
     first, second = socket.socket(), socket.socket()

@@ -81,12 +81,14 @@ async def test_a_process_cannot_have_more_open_files_than_the_limit(starting, sa
     assert (await sandbox.run_code(FD_BOMB, context=context)).text == "3000"
 
 
-@pytest.mark.attack("raises the limits of its sandbox", "refused")
+@pytest.mark.attack("raises the limits of its sandbox", "refused", control="in it")
 async def test_code_cannot_raise_its_limits(small):
     code = "import resource\n"
     for name in ("NOFILE", "FSIZE"):
         code += f"try: resource.setrlimit(resource.RLIMIT_{name}, (2**40, 2**40))\nexcept (ValueError, OSError): print('no')\n"
     assert (await small.run_code(code)).logs.stdout == "no\nno\n"
+    # Control: it may lower them.
+    assert (await small.run_code(code.replace("2**40, 2**40", "99, 99"))).logs.stdout == ""
 
 
 # The disk
@@ -219,6 +221,15 @@ async def test_what_a_cell_leaves_running_is_held_to_the_limit_as_well(small):
     assert DISK < used < ATTACK
     assert (await small.run_code("1 + 1")).text == "2"
     assert (await small.usage()).disk_bytes == used
+
+
+@pytest.mark.control("fills the disk from a process that it leaves behind")
+async def test_control_with_room_for_it_what_is_left_behind_ends_by_itself(starting):
+    async with starting(limits={"disk_bytes": 2 * ATTACK}) as executor:
+        code = f"import subprocess, sys\nleft = subprocess.Popen([sys.executable, '-c', {MANY_FILES!r}])"
+        await executor.sandbox.run_code(code)
+        await until(lambda: executor.sandbox.files.exists(f"part{ATTACK // MIB - 1}"))
+        assert (await executor.sandbox.run_code("left.poll()")).text is None
 
 
 async def test_the_one_that_writes_is_ended_and_the_one_beside_it_is_not(host, small):

@@ -97,6 +97,13 @@ async def test_files_in_memory_have_an_end_of_their_own(sandbox, context, folder
     assert (await sandbox.commands.run(f"stat -c %s {folder}/bomb; rm {folder}/bomb")).stdout.strip() <= str(128 * MIB)
 
 
+@pytest.mark.control("fills files in memory")
+async def test_control_where_there_is_room_for_them_they_are_written(starting):
+    async with starting(limits={"memory_bytes": 1024 * MIB, "tmp_bytes": 512 * MIB}) as executor:
+        code = "open('/tmp/bomb', 'wb').write(b'x' * (200 << 20))"
+        assert (await executor.sandbox.run_code(code, timeout=60)).text == str(200 << 20)
+
+
 @pytest.mark.attack("keeps memory in files", "it counts as memory", control="in it")
 async def test_files_in_memory_count_as_memory(starting):
     async with starting(limits={"memory_bytes": 256 * MIB, "tmp_bytes": 128 * MIB}) as executor:

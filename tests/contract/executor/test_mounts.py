@@ -310,7 +310,7 @@ async def test_what_stands_in_the_place_of_a_folder_is_refused_at_the_claim_and_
 
 
 @pytest.mark.needs("own uid")
-@pytest.mark.control("puts a link in the place of a mounted folder")
+@pytest.mark.control("puts a link in the place of a mounted folder", "exchanges a folder while it is mounted")
 async def test_control_bubblewrap_itself_follows_a_link_in_the_place_of_a_folder(executor, tmp_path):
     """Why folders are opened without following links, and compared with what was mounted."""
     (tmp_path / "app").symlink_to(Path(executor.hidden["of root alone"]).parent)

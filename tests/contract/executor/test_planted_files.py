@@ -106,7 +106,7 @@ async def test_a_module_of_the_user_s_own_is_imported_and_a_changed_one_again(fr
     assert (await sandbox.run_code("import importlib; importlib.reload(mine).value")).text == "2"
 
 
-@pytest.mark.attack("poisons the environment of the worker", "without effect")
+@pytest.mark.attack("poisons the environment of the worker", "without effect", control="in it")
 async def test_environment_variables_of_an_execution_cannot_poison_the_worker(fresh):
     sandbox = fresh.sandbox
     await sandbox.files.write("evil/sitecustomize.py", POISON)
@@ -124,3 +124,6 @@ async def test_environment_variables_of_an_execution_cannot_poison_the_worker(fr
     # A command has asked for them and gets them, its supervisor does not.
     result = await sandbox.commands.run(["/bin/true"], envs=envs)
     assert result.exit_code == 0
+    # Control: a Python that gets them falls for them.
+    result = await sandbox.commands.run(["python3", "-c", ""], envs={"PYTHONPATH": envs["PYTHONPATH"]})
+    assert "poisoned" in result.stderr

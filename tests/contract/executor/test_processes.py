@@ -1,6 +1,9 @@
 """Fork bombs and attempts to kill what user code does not own."""
 
 import asyncio
+import contextlib
+import os
+import signal
 
 import pytest
 import pytest_asyncio
@@ -138,6 +141,39 @@ async def test_a_fork_bomb_of_daemons_in_a_command_is_ended(small):
     result = await small.sandbox.commands.run(daemons, timeout=60)
     assert result.leftover_processes_killed >= 10
     await settled(small, before)
+
+
+# What outlives its maker where nothing ends it. Each says the pids that it leaves, one a line.
+LEFT = {
+    "bomb": "for i in 1 2 3 4 5 6 7 8; do sleep 1000 & echo $!; done",
+    "daemons": "for i in 1 2 3 4 5 6 7 8; do setsid sh -c 'sleep 1000 & echo $!'; done",
+    "attack on the supervisor": "sh -c 'echo $$; kill -KILL $PPID; exec sleep 1000'",
+}
+
+
+@pytest.mark.parametrize("left", LEFT.values(), ids=LEFT)
+@pytest.mark.control(
+    "drops a fork bomb in a cell",
+    "drops a fork bomb in a command",
+    "drops a fork bomb of daemons",
+    "drops a fork bomb under the default limits",
+    "attacks the supervisor of its command",
+)
+async def test_control_outside_of_a_session_they_live_on(tmp_path, left):
+    said = tmp_path / "said"
+    with said.open("wb") as file:
+        maker = await asyncio.create_subprocess_exec("bash", "-c", f"{left}\n:", stdout=file)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(maker.wait(), 10)
+    pids = [int(line) for line in said.read_text().split()]
+    try:
+        assert pids
+        for pid in pids:
+            os.kill(pid, 0)
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 async def test_zombies_of_a_cell_s_orphans_are_reaped(small):

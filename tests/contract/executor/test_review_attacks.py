@@ -147,6 +147,7 @@ async def _clean(reviewed, executor):
         await done(reviewer, reviewed.sandbox.commands.run(clean))
 
 
+@pytest.mark.control("names a path whose end is not known")
 async def test_a_review_says_where_a_symlink_leads(reviewed, reviewer):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.commands.run("mkdir -p a/deep && ln -s a/deep link"))
@@ -165,7 +166,7 @@ async def test_a_review_says_where_a_symlink_leads(reviewed, reviewer):
     await until(reviewer.waiting_for_none)
 
 
-@pytest.mark.attack("turns a symlink after the approval", "asked again")
+@pytest.mark.attack("turns a symlink after the approval", "asked again", control="in it")
 async def test_a_symlink_that_is_turned_after_the_approval_asks_again(reviewed, reviewer):
     sandbox = reviewed.sandbox
     await done(reviewer, sandbox.commands.run("mkdir -p a b && ln -s a link"))
@@ -196,6 +197,11 @@ async def test_a_symlink_that_is_turned_after_the_approval_asks_again(reviewed, 
     assert not await sandbox.files.exists("a/x.py")
     assert not await sandbox.files.exists("b/x.py")
     await turner.kill()
+    # Control: where it stays as it is the approval holds.
+    async with asked(sandbox.files.write("link/x.py", EVIL)) as task:
+        await reviewer.approve(await reviewer.next())
+        await task
+    assert await sandbox.files.exists("b/x.py")
 
 
 @pytest.mark.attack("changes a saved state after the approval", "asked again", control="in it")
@@ -325,9 +331,11 @@ async def test_an_approval_of_another_context_opens_nothing(reviewed, reviewer):
     await sandbox.delete_context("second")
 
 
-@pytest.mark.attack("installs a package without a review", "refused")
-async def test_a_package_comes_in_by_no_call_of_its_own(reviewed):
+@pytest.mark.attack("installs a package without a review", "refused", control="in it")
+async def test_a_package_comes_in_by_no_call_of_its_own(reviewed, executor):
     """Installing is a cell or a command, which wait; completion, which could import it, is refused."""
     with pytest.raises(PreconditionFailed) as caught:
         await reviewed.sandbox.complete("import evil; evil.")
     assert caught.value.reason == "NotReviewable"
+    # Control: where no reviewer looks, completion answers.
+    assert await executor.sandbox.complete("import os; os.")

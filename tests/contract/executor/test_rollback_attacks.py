@@ -152,6 +152,15 @@ async def test_a_memory_bomb_is_rolled_back(starting):
         assert (await sandbox.run_code("len(value), 'hoard' in globals()")).text == "(20971520, False)"
 
 
+@pytest.mark.control("drops a memory bomb beside its copy")
+async def test_control_without_copies_the_same_bomb_costs_the_variables(starting):
+    async with starting(limits={"memory_bytes": 512 * MIB}, rollback={"enabled": False}) as executor:
+        await executor.sandbox.run_code("value = 1")
+        code = "hoard = []\nwhile True: hoard.append(b'x' * (8 << 20))"
+        bomb = await executor.sandbox.run_code(code, timeout=60)
+        assert (bomb.outcome, "variables" in bomb.lost) == ("memory", True), bomb
+
+
 @pytest.mark.needs("memory of copies told exactly")
 async def test_when_memory_is_short_the_copy_goes_before_anything_is_killed(starting):
     async with starting(limits={"memory_bytes": 600 * MIB}) as executor:

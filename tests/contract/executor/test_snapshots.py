@@ -97,7 +97,7 @@ async def refusal(call):
     return caught.value.code().name, said.reason
 
 
-@pytest.mark.attack("restores from a hostile stream", "refused, nothing changes")
+@pytest.mark.attack("restores from a hostile stream", "refused, nothing changes", control="in it")
 async def test_a_session_is_rolled_back_in_place_and_a_bad_stream_changes_nothing(starting):
     async with starting() as executor:
         sandbox = executor.sandbox
@@ -139,6 +139,7 @@ async def test_a_session_is_rolled_back_in_place_and_a_bad_stream_changes_nothin
         cell = asyncio.create_task(sandbox.run_code("time.sleep(60)", execution_id="long"))
         await until(lambda: sandbox.files.exists("b"))
         assert await refusal(restore(executor, snapshot)) == ("FAILED_PRECONDITION", "ExecutionRunning")
+        # Control: a good stream changes it.
         assert list((await restore(executor, snapshot, force=True)).ended_executions) == ["long"]
         assert (await cell).outcome is Outcome.INTERRUPTED
         assert (await sandbox.run_code(f"import os; {now}")).text == "(1, 'one', ['a', 'closed'])"

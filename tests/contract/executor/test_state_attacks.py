@@ -48,6 +48,16 @@ async def test_pickling_that_misbehaves_is_named_and_harms_no_context(executor, 
     assert not executor.ended
 
 
+@pytest.mark.parametrize("attack", ["crashes", "exits", "kills itself"])
+@pytest.mark.control("misbehaves while it is pickled")
+async def test_control_pickling_in_the_context_itself_ends_it(sandbox, context, attack):
+    """Why a copy of the interpreter does it."""
+    body, _ = ATTACKS[attack]
+    await run(sandbox, f"class A:\n    def __reduce__(self):\n        {body}\nbad = A()", context)
+    execution = await sandbox.run_code("import pickle; pickle.dumps(bad)", context=context)
+    assert execution.outcome is Outcome.KILLED, execution
+
+
 async def test_the_variables_after_one_that_takes_all_the_time_are_named(sandbox, context):
     slow = "class A:\n    def __reduce__(self):\n        import time; time.sleep(1000)"
     await run(sandbox, f"first = 1\n{slow}\nbad = A()\nlast = 2", context)
@@ -85,7 +95,7 @@ bad = A(); good = 1
     assert await run(sandbox, "done.set(); good", context) == "1"
 
 
-@pytest.mark.attack("hangs while it is restored", "interrupted and named")
+@pytest.mark.attack("hangs while it is restored", "interrupted and named", control="in it")
 async def test_restoring_that_hangs_is_interrupted_and_named(sandbox, context):
     slow = "import time\nclass A:\n    def __reduce__(self): return time.sleep, (1000,)"
     await run(sandbox, f"first = 1\n{slow}\nbad = A()\nlast = 2", context)
@@ -93,6 +103,11 @@ async def test_restoring_that_hangs_is_interrupted_and_named(sandbox, context):
     restored = await sandbox.states.restore(context=context, timeout=2)
     assert reasons(restored.unrestored) == {"bad": "TooSlow", "last": "NotReached"}
     assert await run(sandbox, "first", context) == "1"
+    # Control: what takes a moment alone is waited for.
+    moment = slow.replace("1000", "0.3")
+    await run(sandbox, f"{moment}\nbad = A()\nlast = 3", context)
+    await sandbox.states.save(context=context)
+    assert not (await sandbox.states.restore(context=context, timeout=30)).unrestored
 
 
 async def test_restoring_that_ends_the_interpreter_is_an_error_that_names_the_variable(sandbox, context):
@@ -105,7 +120,7 @@ async def test_restoring_that_ends_the_interpreter_is_an_error_that_names_the_va
     assert (execution.text, execution.lost) == ("False", ("variables", "processes"))
 
 
-@pytest.mark.attack("runs code from a pickle", "in its own session alone")
+@pytest.mark.attack("runs code from a pickle", "in its own session alone", control="in it")
 async def test_a_pickle_runs_in_the_session_namespace_and_nowhere_else(executor, sandbox, context):
     code = """
 import os

@@ -133,7 +133,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("outcome", "said"), ANSWERS.values(), ids=ANSWERS)
-@pytest.mark.attack("answers a call with nonsense", "a value or a typed error")
+@pytest.mark.attack("answers a call with nonsense", "a value or a typed error", control="in it")
 async def test_whatever_a_host_answers_the_code_gets_a_value_or_a_typed_error(
     executor, sandbox, channel, outcome, said
 ):
@@ -325,7 +325,7 @@ said
 """
 
 
-@pytest.mark.attack("answers the call of another context", "refused")
+@pytest.mark.attack("answers the call of another context", "refused", control="in it")
 async def test_no_context_answers_the_call_of_another_one(sandbox, executor):
     gate, begun = asyncio.Event(), []
 
@@ -466,7 +466,7 @@ TOKENS = {
 
 
 @pytest.mark.parametrize(("claims", "error"), TOKENS.values(), ids=TOKENS)
-@pytest.mark.attack("serves tools with another sandbox's token", "refused")
+@pytest.mark.attack("serves tools with another sandbox's token", "refused", control="in it")
 async def test_no_token_but_the_sandbox_s_own_serves_its_tools(executor, sandbox, claims, error):
     client = executor.client(token=executor.token(**claims))
     if error is None:

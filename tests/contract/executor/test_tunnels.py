@@ -242,8 +242,8 @@ for number in range(600):
     held.append(one)
 def are_open():
     time.sleep(0.5)
-    ended = select.select(held, [], [], 0)[0]
-    return len(held) - len(ended)
+    ended, connected, _ = select.select(held, held, [], 0)
+    return len(set(connected) - set(ended))
 """
 
 
