@@ -87,7 +87,7 @@ class CallsFile(NoFile):
         made = cls(path)
         try:
             return made, await made._do(lambda: made._open(sandbox_id))
-        except BaseException:
+        except BaseException:  # Also a cancellation: the caller never gets the file.
             await made.close()
             raise
 

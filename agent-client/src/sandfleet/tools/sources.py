@@ -44,7 +44,7 @@ class OpenTools:
         starting = [asyncio.ensure_future(self._enter(each, place)) for place, each in enumerate(given)]
         try:
             await asyncio.gather(*starting)
-        except BaseException:
+        except BaseException:  # Also a cancellation: the others would go on starting.
             for task in starting:
                 task.cancel()
             await asyncio.gather(*starting, return_exceptions=True)
@@ -97,7 +97,7 @@ async def opened(given: Sequence[AnyTool]) -> OpenTools:
     made = OpenTools(())
     try:
         await made.open(prepared(given))
-    except BaseException:
+    except BaseException:  # Also a cancellation: the caller never gets what was started.
         await made.close()
         raise
     return made

@@ -40,7 +40,7 @@ class McpServer(ToolSource):
             described = await connection.described()
             self._check(described)
             tools = self._tools(connection, described)
-        except BaseException:
+        except BaseException:  # Also a cancellation: no other code has the connection.
             await connection.close()
             raise
         following = asyncio.ensure_future(self._follow(connection, described, changed))

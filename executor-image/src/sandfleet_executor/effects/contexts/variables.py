@@ -121,7 +121,7 @@ class Variables:
             # What has this descriptor stays as it is: another state of the name is another file.
             if kind == NAMED:
                 await asyncio.to_thread(check_approved, fd, name)
-        except BaseException:
+        except BaseException:  # Also a cancellation: no other code has the descriptor.
             os.close(fd)
             raise
         restoring = Restoring.open(interpreter.tell, manifest, fd)

@@ -129,10 +129,10 @@ def _unary(serve: Callable[..., Awaitable[Any]], recorded: Callable[[Any], _Reco
         one = recorded(request)
         try:
             answer = await serve(request, context)
-        except Exception:
+        except Exception:  # It goes on to the caller, whatever it is.
             one.failed()
             raise
-        except BaseException:
+        except BaseException:  # A cancellation, which is no failure.
             one.over()
             raise
         one.allowed(answer)
@@ -151,7 +151,7 @@ def _stream(serve: Callable[..., AsyncIterator[Any]], recorded: Callable[[Any], 
                 if one.is_answer(message):
                     one.allowed(message)
                 yield message
-        except Exception:
+        except Exception:  # It goes on to the caller, whatever it is.
             one.failed()
             raise
 
