@@ -99,6 +99,13 @@ async def ends(sandbox, code):
     return await sandbox.commands.run(["python3", "-c", code + STAYS], timeout=60)
 
 
+async def is_done_with_room(starting, code):
+    async with starting(limits=LIMITS | {"memory_bytes": 3072 * MIB}) as made:
+        result = await made.sandbox.commands.run(["python3", "-c", code], timeout=60)
+        assert result.outcome is Outcome.OK, result
+        return True
+
+
 @pytest.mark.parametrize("attack", [*ATTACKS, *KERNEL])
 @pytest.mark.attack("hides memory from the guard", "outcome memory, the others live on")
 async def test_memory_that_no_process_has_mapped_counts(executor, sandbox, attack):
@@ -131,10 +138,7 @@ async def test_memory_that_only_a_pod_lets_code_have_counts(executor, sandbox, a
 @pytest.mark.parametrize("attack", IN_PODS)
 @pytest.mark.control("hides memory in a pod")
 async def test_where_a_pod_has_room_the_same_is_done(starting, attack):
-    code = IN_PODS[attack].replace("sleep 20", "true").replace("1_000_000", "10_000")
-    async with starting(limits=LIMITS | {"memory_bytes": 3072 * MIB}) as made:
-        result = await made.sandbox.commands.run(["python3", "-c", code], timeout=60)
-        assert result.outcome is Outcome.OK, result
+    assert await is_done_with_room(starting, IN_PODS[attack].replace("sleep 20", "true").replace("1_000_000", "10_000"))
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *KERNEL])
@@ -142,9 +146,7 @@ async def test_where_a_pod_has_room_the_same_is_done(starting, attack):
 async def test_where_there_is_room_the_same_is_done(host, starting, attack):
     if attack in KERNEL and "memory cgroup" not in host.traits:
         pytest.skip("needs memory cgroup, which this set-up has not")
-    async with starting(limits=LIMITS | {"memory_bytes": 3072 * MIB}) as made:
-        result = await made.sandbox.commands.run(["python3", "-c", (ATTACKS | KERNEL)[attack]], timeout=60)
-        assert result.outcome is Outcome.OK, result
+    assert await is_done_with_room(starting, (ATTACKS | KERNEL)[attack])
 
 
 async def test_files_that_are_read_are_no_memory_of_the_code(executor, sandbox):

@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 from contract.executor.harness import Exit, until
+from contract.executor.languages import PYTHON
 from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -139,8 +140,7 @@ async def test_a_session_s_environment_and_lower_limits_hold_for_everything_in_i
         assert (await sandbox.run_code("import os; os.environ['COLOUR']")).text == "'blue'"
         assert (await sandbox.commands.run("echo $COLOUR")).stdout == "blue\n"
         assert len((await sandbox.run_code("print('x' * 5000)")).logs.stdout) == 1000
-        hoard = "x = []\nwhile True: x.append(b'x' * (8 << 20))"
-        assert (await sandbox.run_code(hoard, timeout=60)).outcome is Outcome.MEMORY
+        assert (await sandbox.run_code(PYTHON.hoard, timeout=60)).outcome is Outcome.MEMORY
 
 
 async def test_the_workspace_outlives_the_executor_and_the_namespace(starting):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 import pytest_asyncio
 from contract.executor.harness import until
+from contract.executor.languages import PYTHON
 from contract.executor.service_tools import back_to
 from sandfleet import Outcome
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MIB = 1 << 20
 LIMITS = {"memory_bytes": 512 * MIB, "tmp_bytes": 128 * MIB}
-BOMB = "hoard = []\nwhile True: hoard.append(b'x' * (8 << 20))"
+BOMB = PYTHON.hoard
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

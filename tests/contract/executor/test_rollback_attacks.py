@@ -3,6 +3,7 @@
 import pytest
 from contract.executor.copies import CRASH, EXIT, copied, given_up, is_kept, is_rolled_back, refused, run, state_of
 from contract.executor.harness import until
+from contract.executor.languages import PYTHON
 from sandfleet import Outcome
 from sandfleet.errors import PreconditionFailed
 
@@ -145,7 +146,7 @@ async def test_a_memory_bomb_is_rolled_back(starting):
         sandbox = executor.sandbox
         await run(sandbox, "default", "value = 'x' * (20 << 20)")
         for _ in range(2):
-            bomb = await sandbox.run_code("hoard = []\nwhile True: hoard.append(b'x' * (8 << 20))", timeout=60)
+            bomb = await sandbox.run_code(PYTHON.hoard, timeout=60)
             assert (bomb.outcome, bomb.reason) == ("memory", "MemoryLimit")
             assert is_rolled_back(bomb, 1)
             await until(lambda: is_kept(sandbox, "default"))
@@ -156,8 +157,7 @@ async def test_a_memory_bomb_is_rolled_back(starting):
 async def test_control_without_copies_the_same_bomb_costs_the_variables(starting):
     async with starting(limits={"memory_bytes": 512 * MIB}, rollback={"enabled": False}) as executor:
         await executor.sandbox.run_code("value = 1")
-        code = "hoard = []\nwhile True: hoard.append(b'x' * (8 << 20))"
-        bomb = await executor.sandbox.run_code(code, timeout=60)
+        bomb = await executor.sandbox.run_code(PYTHON.hoard, timeout=60)
         assert (bomb.outcome, "variables" in bomb.lost) == ("memory", True), bomb
 
 

@@ -33,25 +33,25 @@ class Found(NamedTuple):
         return sum(self.held.values())
 
 
-def look(processes: Mapping[int, tree.Process], *, tables: bool = False) -> Found:
-    """Looks at all processes. `tables`: also at the page tables, which is a file more for each."""
+def look(processes: Mapping[int, tree.Process], *, closely: bool = False) -> Found:
+    """Looks at all processes. `closely`: also at page tables and user namespaces, which are two files more for each."""
     held, signs = _files(processes)
-    for pid in _in_own_namespaces(processes):
-        signs[pid] = signs.get(pid, 0) + NAMESPACE_SIGNS
     orphans = []
     for segment in segments.listed():
         if segment.maker in processes and processes[segment.maker].state != "Z":
             held[segment.maker] = held.get(segment.maker, 0) + (0 if segment.attached else segment.rss)
         elif not segment.attached:
             orphans.append(segment.number)
-    if tables:
+    if closely:
         for pid in processes:
             held[pid] = held.get(pid, 0) + _page_tables(pid)
+        for pid in _in_own_namespaces(processes):
+            signs[pid] = signs.get(pid, 0) + NAMESPACE_SIGNS
     return Found(held, signs, orphans)
 
 
 def spread(found: Found, unexplained: int) -> dict[int, int]:
-    """Share out bytes that nothing explains: pid → bytes, by its signs."""
+    """Share out bytes that nothing explains: pid → bytes, by its signs in a close look."""
     count = sum(found.signs.values())
     return {pid: unexplained * number // count for pid, number in found.signs.items()} if count else {}
 

@@ -6,7 +6,7 @@ A pod under gVisor has a kernel of its own. On one machine it is a memory cgroup
 import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 # Who holds all but so many of `hard_bytes` cannot go on: one part in …
 NEARLY = 16
@@ -171,18 +171,21 @@ def _either(fields: Mapping[bytes, int], first: bytes, second: bytes) -> int:
     return fields[first] if first in fields else fields.get(second, 0)
 
 
-def tmp_used(directories: list[str]) -> int:
-    """Bytes in the file systems of the namespace that live in memory."""
-    return sum((state.f_blocks - state.f_bfree) * state.f_frsize for state in map(_state, directories) if state)
+class Tmp(NamedTuple):
+    """What the file systems of the namespace that live in memory hold: bytes, and files with folders and links."""
+
+    used: int
+    files: int
 
 
-def tmp_files(directories: list[str]) -> int:
-    """Files, folders and links in them."""
-    return sum(state.f_files - state.f_ffree for state in map(_state, directories) if state)
-
-
-def _state(path: str) -> os.statvfs_result | None:
-    try:
-        return os.statvfs(path)
-    except OSError:
-        return None
+def tmp(directories: list[str]) -> Tmp:
+    """Of all of them together."""
+    used = files = 0
+    for path in directories:
+        try:
+            state = os.statvfs(path)
+        except OSError:
+            continue
+        used += (state.f_blocks - state.f_bfree) * state.f_frsize
+        files += state.f_files - state.f_ffree
+    return Tmp(used, files)

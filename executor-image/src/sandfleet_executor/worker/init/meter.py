@@ -93,7 +93,7 @@ class Meter:
     def _sample(self, *, over: bool) -> Processes:
         processes = tree.scan()
         trees = {pid: tree.measure(processes, pid) for pid in self._children}
-        tmp = machine.tmp_used(self._tmp_directories)
+        tmp, files = machine.tmp(self._tmp_directories)
         running = sum(each.rss for pid, each in trees.items() if self._children[pid] != child.COPY) + tmp
         beside = 0 if self._machine.known else self._look_for_hidden(processes)
         # A copy grows only while other processes run and write to the pages that they share.
@@ -105,30 +105,29 @@ class Meter:
             pass
         elif over or (not self._machine.known and trees and self._used > self._limit):
             self._condemn(processes, tmp)
-        if self._has_too_many_files():
+        if files > self._allow_files(files):
             self._condemn_busiest(processes, trees)
         self._cpu = {pid: each.cpu_seconds for pid, each in trees.items()}
         if self.busy:
             self._report(processes, trees)
         return processes
 
-    def _has_too_many_files(self) -> bool:
-        """Whether as many files have come since the last time as there may be in all.
+    def _allow_files(self, count: int) -> int:
+        """The number of files from which on a tree ends at this sample; sets that of the next ones.
 
-        An empty file takes about a kibibyte of a kernel's memory, and no kill frees it. The kernel itself refuses them
-        where root has said how many there may be.
+        It ends again when as many have come since as there may be in all: no kill frees a file. An empty one takes
+        about a kibibyte of a kernel's memory. The kernel itself refuses them where root has said how many there may be.
         """
-        count = machine.tmp_files(self._tmp_directories)
+        allowed = self._files_allowed
         if count <= self._most_files:
             self._files_allowed = self._most_files
-        if count <= self._files_allowed:
-            return False
-        self._files_allowed = count + self._most_files
-        return True
+        elif count > allowed:
+            self._files_allowed = count + self._most_files
+        return allowed
 
     def _condemn_busiest(self, processes: Processes, trees: Mapping[int, tree.Tree]) -> None:
         """Nothing says whose a file is: the tree that has worked most since the last sample has made the most."""
-        running = [pid for pid, kind in self._children.items() if kind != child.COPY and pid in trees]
+        running = [pid for pid in trees if self._children[pid] != child.COPY]
         if running:
             self._end(processes, max(running, key=lambda pid: trees[pid].cpu_seconds - self._cpu.get(pid, 0.0)))
 
@@ -163,7 +162,7 @@ class Meter:
 
     def _condemn(self, processes: Processes, tmp: int) -> None:
         """Kills the trees that have to go, after a look at the exact figures: these cost too much for every sample."""
-        found = hidden.look(processes, tables=True)
+        found = hidden.look(processes, closely=True)
         if found.orphans:
             # No kill would free them.
             segments.remove(found.orphans)
@@ -243,7 +242,7 @@ class Meter:
             processes = tree.proportional(processes)
         own = processes.get(os.getpid())
         children = {pid: tree.measure(processes, pid) for pid in self._children}
-        tmp = machine.tmp_used(self._tmp_directories)
+        tmp = machine.tmp(self._tmp_directories).used
         memory = sum(self._held(pid, each) for pid, each in children.items())
         self._peak = max(self._peak, memory + tmp)
         return {
