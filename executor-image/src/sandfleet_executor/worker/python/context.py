@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from ..base import frames, linux, parts, process
 from ..tools import functions
+from ..wasm import skill
 from . import cells, copies, errors, looks
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
@@ -60,6 +61,7 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
             _shells[0].automagic = False
         if options.get("brokered"):
             functions.install()
+        skill.install()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
 
     _end_after(serve)
