@@ -52,6 +52,7 @@ TOOLS = (
     "SkillLibrary",
     "Skill",
     "SkillState",
+    "WasmModule",
     "SkillError",
 )
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")

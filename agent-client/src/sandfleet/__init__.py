@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from sandfleet.skills.library import SkillLibrary as SkillLibrary
     from sandfleet.skills.skill import Skill as Skill
     from sandfleet.skills.skill import SkillState as SkillState
+    from sandfleet.skills.skill import WasmModule as WasmModule
     from sandfleet.tools.declared import tool as tool
     from sandfleet.tools.mcp.source import McpServer as McpServer
     from sandfleet.tools.mcp.source import mcp_server as mcp_server
@@ -215,7 +216,7 @@ _HOMES = {
     "values.reviews": ("Answer", "Review"),
     "values.sandbox": ("EgressInfo", "EgressState", "Isolation", "Limits", "SandboxInfo"),
     "skills.library": ("SkillError", "SkillLibrary"),
-    "skills.skill": ("Skill", "SkillState"),
+    "skills.skill": ("Skill", "SkillState", "WasmModule"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "values.suspension": (
         "KeptContext",

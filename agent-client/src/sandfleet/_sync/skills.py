@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from sandfleet._portal import run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from sandfleet.resources.skills import AsyncSkills
     from sandfleet.skills.skill import Skill
 
@@ -22,16 +25,26 @@ class Skills:
         """The skills that were loaded into this sandbox."""
         return self._async.loaded
 
-    def save(self, name: str, code: str = "", *, tests: str, path: str = "") -> Skill:
+    def save(
+        self,
+        name: str,
+        code: str | bytes = "",
+        *,
+        tests: str,
+        path: str = "",
+        manifest: Mapping[str, Any] | None = None,
+    ) -> Skill:
         """Save a skill, and run its tests in a fresh sandbox. The returned skill's `state` says whether it is offered.
 
-        code   the module's source; or `path` names its file in this sandbox.
-        tests  Python that a fresh interpreter runs, which can import `skills.NAME`; exit code 0 passes.
+        code      the module's source; or `path` names its file in this sandbox.
+        tests     Python that a fresh interpreter runs, which can import `skills.NAME`; exit code 0 passes.
+        manifest  of a skill that is WebAssembly: its functions, and all that it may use. `code` or `path` is then the
+                  module.
 
         A skill of a session that has received untrusted or secret content waits for a person:
         `sandfleet skills approve`. Raises InvalidArgument, SkillError, FileNotFound, ClaimError.
         """
-        return run(self._async.save(name, code, tests=tests, path=path))
+        return run(self._async.save(name, code, tests=tests, path=path, manifest=manifest))
 
     def load(self, *names: str) -> tuple[Skill, ...]:
         """Copy skills into this sandbox, all that are offered by default, in the place of those loaded before.

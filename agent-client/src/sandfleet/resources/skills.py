@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sandfleet._arguments import checked
 from sandfleet.errors import InvalidArgument, SandfleetError
 from sandfleet.resources.scripts import Place, failed_script
+from sandfleet.skills import wasm
 from sandfleet.skills.skill import Skill, SkillState
 
 if TYPE_CHECKING:
@@ -47,21 +48,38 @@ class AsyncSkills:
         return self._loaded
 
     @checked
-    async def save(self, name: str, code: str = "", *, tests: str, path: str = "") -> Skill:
+    async def save(
+        self,
+        name: str,
+        code: str | bytes = "",
+        *,
+        tests: str,
+        path: str = "",
+        manifest: Mapping[str, Any] | None = None,
+    ) -> Skill:
         """Save a skill, and run its tests in a fresh sandbox. The returned skill's `state` says whether it is offered.
 
-        code   the module's source; or `path` names its file in this sandbox.
-        tests  Python that a fresh interpreter runs, which can import `skills.NAME`; exit code 0 passes.
+        code      the module's source; or `path` names its file in this sandbox.
+        tests     Python that a fresh interpreter runs, which can import `skills.NAME`; exit code 0 passes.
+        manifest  of a skill that is WebAssembly: its functions, and all that it may use. `code` or `path` is then the
+                  module.
 
         A skill of a session that has received untrusted or secret content waits for a person:
         `sandfleet skills approve`. Raises InvalidArgument, SkillError, FileNotFound, ClaimError.
         """
         if bool(code) == bool(path):
             raise InvalidArgument("cannot save a skill: give either its code or the path of its file")
-        text = code or await self._files.read(path)
+        if not path and isinstance(code, bytes) is (manifest is None):
+            raise InvalidArgument("cannot save a skill: a module of WebAssembly is bytes and has a manifest")
+        text, module = "", None
+        if manifest is None:
+            text = str(code) or await self._files.read(path)
+        else:
+            given = code if isinstance(code, bytes) and code else await self._files.read(path, format="bytes")
+            module = wasm.checked(name, given, manifest)
         library = self._open()
-        marks = await self._marks()
-        skill = await asyncio.to_thread(library.add, name, text, tests, sandbox_id=self._link.sandbox_id, marks=marks)
+        marks, origin = await self._marks(), self._link.sandbox_id
+        skill = await asyncio.to_thread(library.add, name, text, tests, sandbox_id=origin, marks=marks, module=module)
         return skill if skill.state is not SkillState.UNCHECKED else await self._check(library, skill)
 
     @checked
@@ -161,4 +179,8 @@ async def _written(files: AsyncFiles, skills: tuple[Skill, ...]) -> None:
     names = "".join(f"from skills import {skill.name} as {skill.name}\n" for skill in skills)
     await files.write(f"{_PACKAGE}/__init__.py", f'"""Skills of earlier sessions."""\n\n{names}')
     for skill in skills:
+        if skill.wasm:
+            # Before the code that reads them at its first call.
+            await files.write(f"{_PACKAGE}/{skill.name}.json", skill.wasm.manifest)
+            await files.write(f"{_PACKAGE}/{skill.name}.wasm", skill.wasm.module)
         await files.write(f"{_PACKAGE}/{skill.name}.py", skill.code)

@@ -1,6 +1,6 @@
 """The folder of skills. Only the host writes it; sandboxes get copies.
 
-    objects/SHA256.json   what was saved: name, code, tests, where it came from; never changed
+    objects/SHA256.json   what was saved: name, code or module, tests, where it came from; never changed
     names/NAME.json       the versions of a skill: their digests, states and approvals
 
 Each file is written beside its place and moved there, so a process that is killed leaves the old one or the new one.
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from sandfleet.errors import InvalidArgument, NotFoundError, SandfleetError
-from sandfleet.skills import source
-from sandfleet.skills.skill import Skill, SkillState
+from sandfleet.skills import source, wasm
+from sandfleet.skills.skill import Skill, SkillState, WasmModule
 
 # Skills in a library, and versions of a skill.
 MOST_SKILLS, MOST_VERSIONS = 10_000, 1000
@@ -69,15 +69,34 @@ class SkillLibrary:
         """Return all versions of a skill, the oldest first; none if there is no such skill. Raises SkillError."""
         return tuple(self._skill(name, number, one) for number, one in enumerate(self._index(name), start=1))
 
-    def add(self, name: str, code: str, tests: str, *, sandbox_id: str = "", marks: tuple[str, ...] = ()) -> Skill:
+    def add(
+        self,
+        name: str,
+        code: str,
+        tests: str,
+        *,
+        sandbox_id: str = "",
+        marks: tuple[str, ...] = (),
+        module: WasmModule | None = None,
+    ) -> Skill:
         """Save a version of a skill. What is there already as the newest version is not saved again.
+
+        module  of a skill that is WebAssembly, which has no code of its own.
 
         Raises InvalidArgument, SkillError.
         """
         source.check_name(name)
+        code = wasm.source(name, module) if module else code
         source.check_size(name, code, tests)
         source.described(name, code)
-        said = {"name": name, "code": code, "tests": tests, "sandbox_id": sandbox_id, "marks": sorted(marks)}
+        said: dict[str, Any] = {
+            "name": name,
+            "code": code,
+            "tests": tests,
+            "sandbox_id": sandbox_id,
+            "marks": sorted(marks),
+        }
+        said |= {"wasm": wasm.kept(module)} if module else {}
         body = json.dumps(said, sort_keys=True).encode()
         digest = source.hashed(body)
         with self._changing(name) as versions:
@@ -168,6 +187,7 @@ class SkillLibrary:
                 state=SkillState(entry["state"]),
                 why=entry.get("why", ""),
                 approved_by=entry.get("approved_by", ""),
+                wasm=wasm.read(said["wasm"]) if "wasm" in said else None,
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"cannot read version {number} of the skill {name}: {error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -21,6 +21,14 @@ class SkillState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WasmModule:
+    """The module of a skill that is WebAssembly, and its manifest as JSON: what the module may use."""
+
+    module: bytes = field(repr=False)
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Skill:
     """One version of a skill.
 
@@ -32,6 +40,7 @@ class Skill:
     stub           its functions as Python without bodies, for a policy.
     state, why     whether sessions are offered it, and why not, in words.
     approved_by    the person who has approved it; "" where none had to.
+    wasm           its module and manifest, if it is WebAssembly; `code` is then made of the manifest.
     """
 
     name: str
@@ -46,3 +55,4 @@ class Skill:
     state: SkillState = SkillState.UNCHECKED
     why: str = ""
     approved_by: str = ""
+    wasm: WasmModule | None = None

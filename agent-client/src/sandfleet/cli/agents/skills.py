@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import getpass
 import json
 from dataclasses import asdict
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 def _list(library: SkillLibrary, *, as_json: bool) -> int:
     skills = library.newest()
     if as_json:
-        print(json.dumps([asdict(skill) for skill in skills], indent=2))
+        print(json.dumps([asdict(skill) for skill in skills], indent=2, default=_text))
     elif not skills:
         print(f"There are no skills in {library.folder}.")
     else:
@@ -86,12 +87,17 @@ async def _checked(library: SkillLibrary, skill: Skill) -> Skill:
 
 def _show(skill: Skill, *, as_json: bool, in_full: bool) -> int:
     if as_json:
-        print(json.dumps(asdict(skill), indent=2))
+        print(json.dumps(asdict(skill), indent=2, default=_text))
     else:
         why = f": {skill.why}" if skill.why else ""
         print(table.plain(f"{skill.name}@{skill.version} is {skill.state.value.replace('_', ' ')}{why}"))
         if in_full:
-            for title, text in (("code", skill.code), ("tests", skill.tests)):
+            granted = [("manifest", json.dumps(json.loads(skill.wasm.manifest), indent=2))] if skill.wasm else []
+            for title, text in (*granted, ("code", skill.code), ("tests", skill.tests)):
                 print(f"\n--- {title}")
                 print("\n".join(map(table.plain, text.splitlines())))
     return FAILED if skill.state is SkillState.FAILED else OK
+
+
+def _text(module: bytes) -> str:
+    return base64.b64encode(module).decode()

@@ -51,7 +51,7 @@ KINDS: dict[str, type[SkillError]] = {
     "refused": SkillRefused,
     "unavailable": SkillUnavailable,
 }
-EXPORTED = {kind.__name__: kind for kind in (SkillError, *KINDS.values())}
+EXPORTED: dict[str, type[SkillError]] = {"SkillError": SkillError} | {kind.__name__: kind for kind in KINDS.values()}
 
 
 def kind_of(error: SkillError) -> str:

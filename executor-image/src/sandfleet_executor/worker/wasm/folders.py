@@ -42,6 +42,10 @@ def _open(workspace: str, path: str) -> int:
             finally:
                 os.close(above)
     except OSError as error:
-        why = "there is no such folder, or it is a link" if isinstance(error, FileNotFoundError | NotADirectoryError) else error.strerror
+        why = (
+            "there is no such folder, or it is a link"
+            if isinstance(error, FileNotFoundError | NotADirectoryError)
+            else error.strerror
+        )
         raise failures.SkillRefused(f"cannot open the folder {path}: {why}", reason="NoFolder") from None
     return fd

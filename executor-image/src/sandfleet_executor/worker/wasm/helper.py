@@ -131,5 +131,3 @@ def main() -> NoReturn:
     with contextlib.suppress(OSError, Gone):
         Helper(control).serve()
     os._exit(0)
-
-

@@ -1,10 +1,11 @@
 """What a module finds: WASI as far as the manifest grants it, and the functions of `sandfleet`.
 
-    (import "sandfleet" "size" (func (result i32)))             bytes of the input: the arguments, or a tool's answer
-    (import "sandfleet" "read" (func (param i32)))              copies the input to this address
-    (import "sandfleet" "write" (func (param i32 i32)))         the output of the function: address, bytes
-    (import "sandfleet" "call_tool" (func (param i32 i32 i32 i32) (result i32)))
-        name and arguments as address and bytes; 0: the input is now the result, 1: it is the message of a failure
+size () -> i32             bytes of the input: the arguments of the function, or a tool's answer
+read (i32)                 copies the input to this address
+write (i32, i32)           the output of the function: address and bytes
+call_tool (i32, i32, i32, i32) -> i32
+                           name and arguments, each as address and bytes; 0: the input is now the result, 1: it is the
+                           message of a failure
 """
 
 import itertools
@@ -25,7 +26,7 @@ MOST_TOOL_CALLS = 1000
 PERMITTED = 0
 # WASI's errno: the right is missing.
 NOT_CAPABLE = 76
-# WASI's words for numbers: i for 32 bits, l for 64.
+# Each with what it takes: i is a number of 32 bits, l one of 64.
 CLOCK = {"clock_time_get": "ili", "clock_res_get": "ii", "poll_oneoff": "iiii"}
 # Sockets come from nowhere. Links could lead code that follows them out of the folder.
 NEVER = {
@@ -66,7 +67,9 @@ def check(module: HasImports) -> None:
         known = {OWN: OWN_FUNCTIONS, WASI: KNOWN}.get(each.module, set())
         if each.name not in known or not isinstance(each.type, FuncType):
             name = f"{each.module}.{each.name}"[:120]
-            raise failures.SkillRefused(f"cannot use the module: it imports {name}, which is not there", reason="Import")
+            raise failures.SkillRefused(
+                f"cannot use the module: it imports {name}, which is not there", reason="Import"
+            )
 
 
 class Imports:
@@ -87,21 +90,15 @@ class Imports:
         linker.allow_shadowing = True
         if not self._manifest.clock:
             for name, parameters in CLOCK.items():
-                self._function(linker, WASI, name, parameters, "i", self._no_clock)
+                _define(linker, WASI, name, (parameters, "i"), self._no_clock)
         for name, parameters in NEVER.items():
-            self._function(linker, WASI, name, parameters, "i", lambda *_: NOT_CAPABLE)
+            _define(linker, WASI, name, (parameters, "i"), lambda *_: NOT_CAPABLE)
         if not self._manifest.random:
-            self._function(linker, WASI, RANDOM, "ii", "i", self._numbers)
-        self._function(linker, OWN, "size", "", "i", lambda _: len(self._input))
-        self._function(linker, OWN, "read", "i", "", self._read)
-        self._function(linker, OWN, "write", "ii", "", self._write)
-        self._function(linker, OWN, "call_tool", "iiii", "i", self._tool)
-
-    def _function(
-        self, linker: wasmtime.Linker, module: str, name: str, takes: str, gives: str, function: Callable[..., Any]
-    ) -> None:
-        kind = FuncType([_TYPES[each]() for each in takes], [_TYPES[each]() for each in gives])
-        linker.define_func(module, name, kind, function, access_caller=True)
+            _define(linker, WASI, RANDOM, ("ii", "i"), self._numbers)
+        _define(linker, OWN, "size", ("", "i"), lambda _: len(self._input))
+        _define(linker, OWN, "read", ("i", ""), self._read)
+        _define(linker, OWN, "write", ("ii", ""), self._write)
+        _define(linker, OWN, "call_tool", ("iiii", "i"), self._tool)
 
     def _no_clock(self, *_: object) -> int:
         raise failures.SkillDenied("cannot read the clock or wait: the manifest grants no clock", reason="Clock")
@@ -127,6 +124,13 @@ class Imports:
         tool = _bytes(caller, name, name_size, "Input").decode("utf-8", "replace")
         failed, self._input = self._call_tool(tool, _bytes(caller, arguments, arguments_size, "Input"))
         return int(failed)
+
+
+def _define(
+    linker: wasmtime.Linker, module: str, name: str, kind: tuple[str, str], function: Callable[..., Any]
+) -> None:
+    takes, gives = ([_TYPES[each]() for each in letters] for letters in kind)
+    linker.define_func(module, name, FuncType(takes, gives), function, access_caller=True)
 
 
 _WORD, _PIECE = 0xFFFF_FFFF, 1 << 20

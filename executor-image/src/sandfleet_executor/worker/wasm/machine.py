@@ -80,7 +80,9 @@ class Machine:
             return self._run(store, function, arguments, imports, _wasi(folders, world))
         except wasmtime.ExitTrap as error:
             if error.code:
-                raise failures.SkillFailed(f"cannot finish: it ended with exit code {error.code}", reason="Exit") from None
+                raise failures.SkillFailed(
+                    f"cannot finish: it ended with exit code {error.code}", reason="Exit"
+                ) from None
             return imports.output
         except wasmtime.Trap as error:
             raise _trapped(error) from None

@@ -1,9 +1,12 @@
 """The manifest of a skill: its functions, and what it may use. What it does not name is not granted. Pure.
 
-    {"functions": [{"name": "mean", "parameters": ["values"], "doc": "…", "numbers": false}],
-     "folders": [{"path": "data", "mode": "read"}, {"path": "out", "mode": "write"}],
-     "tools": ["customer"], "clock": false, "random": false,
-     "memory_mb": 64, "seconds": 10, "fuel": 0, "doc": "…"}
+functions   a list of {"name", "parameters": [names], "doc", "numbers"}; "numbers": the module's function takes and gives
+            numbers of WebAssembly, and no JSON
+folders     a list of {"path", "mode"}, in the workspace; the mode is "read" or "write"
+tools       a list of names
+clock       whether it may read the clock and wait; random: whether its random numbers differ from call to call
+memory_mb   the most that its memory may have; seconds: the longest that a call may take; fuel: instructions of a call
+doc         for people
 """
 
 import json
@@ -69,7 +72,9 @@ def parse(text: bytes) -> Manifest:
         said = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"it is no JSON: {error}") from None
-    said = _object(said, "it", {"doc", "functions", "folders", "tools", "clock", "random", "memory_mb", "seconds", "fuel"})
+    said = _object(
+        said, "it", {"doc", "functions", "folders", "tools", "clock", "random", "memory_mb", "seconds", "fuel"}
+    )
     return Manifest(
         _unlike(tuple(_function(each) for each in _list(said, "functions", MOST_FUNCTIONS, least=1)), "functions"),
         _unlike(tuple(_folder(each) for each in _list(said, "folders", MOST_FOLDERS)), "folders"),

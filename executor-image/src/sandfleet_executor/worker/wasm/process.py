@@ -44,7 +44,7 @@ class Process:
             try:
                 self._process = subprocess.Popen(
                     [python, "-I", "-B", "-c", START, str(WORKER), pip.folder()],
-                    stdin=theirs,
+                    stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env={},

@@ -1,10 +1,7 @@
 """Skills as code of the session calls them: the module `wasm_skill`.
 
-    import wasm_skill
-    stats = wasm_skill.load("skills/stats")      # stats.wasm and stats.json
-    stats.call("mean", values=[1, 2])
-
-A call needs no thread here: a context with threads cannot be copied.
+`wasm_skill.load("skills/stats").call("mean", values=[1, 2])` runs `mean` of skills/stats.wasm, as skills/stats.json
+grants. A call needs no thread here: a context with threads cannot be copied.
 """
 
 import json
@@ -122,14 +119,11 @@ class Skill:
             raise failures.SkillDenied(message, skill=self._name, reason="Tool")
         try:
             given = json.loads(arguments)
-            if not isinstance(given, dict):
-                raise ValueError("the arguments of a tool are an object")  # noqa: TRY004 - of the module's making
-            result = line.ask("call", name, given)
-            text, blobs = values.encode(result)
-            if blobs:
-                raise ValueError("the result has bytes, which JSON has not")
-        except (tool_failures.ToolError, ValueError, TypeError, RecursionError) as error:
+            text, blobs = values.encode(line.ask("call", name, given))
+        except (tool_failures.ToolError, ValueError, TypeError, AttributeError, RecursionError) as error:
             return True, f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        if blobs:
+            return True, b"ValueError: the result has bytes, which JSON has not"
         return False, text
 
     def _refused(self, message: str, reason: str) -> failures.SkillRefused:
@@ -163,5 +157,3 @@ def module() -> ModuleType:
 def install() -> None:
     """In a context: `import wasm_skill` finds it."""
     sys.modules[NAME] = module()
-
-
