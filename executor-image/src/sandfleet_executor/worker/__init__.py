@@ -2,6 +2,6 @@
 
 It imports nothing of the rest of the executor. It needs the standard library, IPython, cloudpickle and packaging.
 Rooms, from the top down: `init` (PID 1 and its children) and `programs` (what the executor runs as commands), then
-`python` and `bash` (one room a language, which do not know each other), then `languages.py` and `packages` (the
-session's pip, which `shims` starts), then `base` (what all of them need).
+`python` and `bash` (one room a language, which do not know each other), then `wasm` (skills that are WebAssembly), then
+`languages.py`, `tools` and `packages` (the session's pip, which `shims` starts), then `base` (what all of them need).
 """

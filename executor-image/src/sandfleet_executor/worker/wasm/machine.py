@@ -1,4 +1,4 @@
-"""One module in wasmtime: compiled once, and instantiated anew for each call, so that no call leaves something behind."""
+"""One module in wasmtime: compiled once, and instantiated anew for each call, so that no call leaves a trace."""
 
 import json
 from collections.abc import Sequence

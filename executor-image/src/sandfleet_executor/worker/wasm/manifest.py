@@ -1,7 +1,7 @@
 """The manifest of a skill: its functions, and what it may use. What it does not name is not granted. Pure.
 
-functions   a list of {"name", "parameters": [names], "doc", "numbers"}; "numbers": the module's function takes and gives
-            numbers of WebAssembly, and no JSON
+functions   a list of {"name", "parameters": [names], "doc", "numbers"}; "numbers": the module's function takes and
+            gives numbers of WebAssembly, and no JSON
 folders     a list of {"path", "mode"}, in the workspace; the mode is "read" or "write"
 tools       a list of names
 clock       whether it may read the clock and wait; random: whether its random numbers differ from call to call
