@@ -13,7 +13,7 @@ from .imports import Imports, check
 from .manifest import Function, Manifest
 
 MAGIC = b"\0asm\1\0\0\0"
-MOST_TABLE_ELEMENTS = 100_000
+MOST_TABLES, MOST_TABLE_ELEMENTS = 8, 100_000
 STACK_BYTES = 512 << 10
 # Address space behind a memory: an access that misses it by less is caught without a comparison.
 GUARD_BYTES = 1 << 20
@@ -74,47 +74,58 @@ class Machine:
 
     def call(self, function: Function, arguments: bytes, folders: Sequence[Opened], world: World) -> bytes:
         """The result as JSON. Raises SkillError; ValueError for arguments that are no numbers of WebAssembly."""
-        store = wasmtime.Store(self._engine)
+        store = self._store(_wasi(folders, world))
         imports = Imports(self._manifest, arguments, world.tool)
+        linker = wasmtime.Linker(self._engine)
+        imports.define(linker)
         try:
-            return self._run(store, function, arguments, imports, _wasi(folders, world))
+            exports = _started(linker, store, self._module)
+            return _run(store, exports[function.name], function, arguments, imports)
         except wasmtime.ExitTrap as error:
             if error.code:
-                raise failures.SkillFailed(
-                    f"cannot finish: it ended with exit code {error.code}", reason="Exit"
-                ) from None
+                message = f"cannot finish: it ended with exit code {error.code}"
+                raise failures.SkillFailed(message, reason="Exit") from None
             return imports.output
         except wasmtime.Trap as error:
             raise _trapped(error) from None
         except wasmtime.WasmtimeError as error:
-            raise failures.SkillRefused(f"cannot start the module: {_said(error)}", reason="Module") from None
+            raise failures.SkillFailed(f"cannot finish: {_cause(str(error))}", reason="Trap") from None
 
-    def _run(
-        self, store: wasmtime.Store, function: Function, arguments: bytes, imports: Imports, wasi: wasmtime.WasiConfig
-    ) -> bytes:
+    def _store(self, wasi: wasmtime.WasiConfig) -> wasmtime.Store:
+        store = wasmtime.Store(self._engine)
         store.set_limits(
             memory_size=self._manifest.memory_mb << 20,
             table_elements=MOST_TABLE_ELEMENTS,
             instances=1,
-            tables=8,
+            tables=MOST_TABLES,
             memories=1,
         )
         if self._manifest.fuel:
             store.set_fuel(self._manifest.fuel)
         store.set_wasi(wasi)
-        linker = wasmtime.Linker(self._engine)
-        imports.define(linker)
-        exports = linker.instantiate(store, self._module).exports(store)
-        if isinstance(initialize := exports.get("_initialize"), wasmtime.Func):
-            initialize(store)
-        run = exports[function.name]
-        assert isinstance(run, wasmtime.Func)
-        if function.numbers:
-            return json.dumps(run(store, *_numbers(function, run.type(store).params, arguments))).encode()
-        if run(store):
-            message = imports.output.decode("utf-8", "replace")[:MESSAGE_LIMIT]
-            raise failures.SkillFailed(message, reason="Failed")
-        return imports.output
+        return store
+
+
+def _started(linker: wasmtime.Linker, store: wasmtime.Store, module: wasmtime.Module) -> Any:
+    """The exports of a new instance. Raises SkillRefused where there is no room for it."""
+    try:
+        exports = linker.instantiate(store, module).exports(store)
+    except wasmtime.ExitTrap:
+        raise
+    except wasmtime.WasmtimeError as error:
+        raise failures.SkillRefused(f"cannot start the module: {_said(error)}", reason="Module") from None
+    if isinstance(initialize := exports.get("_initialize"), wasmtime.Func):
+        initialize(store)
+    return exports
+
+
+def _run(store: wasmtime.Store, run: Any, function: Function, arguments: bytes, imports: Imports) -> bytes:
+    if function.numbers:
+        return json.dumps(run(store, *_numbers(function, run.type(store).params, arguments))).encode()
+    if run(store):
+        message = imports.output.decode("utf-8", "replace")[:MESSAGE_LIMIT]
+        raise failures.SkillFailed(message, reason="Failed")
+    return imports.output
 
 
 def _config(manifest: Manifest) -> wasmtime.Config:

@@ -58,7 +58,11 @@ class Process:
     def load(self, workspace: str, manifest: bytes, module: bytes) -> None:
         """Has it compile the module. Raises SkillError."""
         sizes, payload = frames.joined([manifest, module])
-        self._ask({"op": "load", "workspace": workspace, "sizes": sizes}, payload, LOAD_SECONDS, _no_tools)
+        try:
+            self._ask({"op": "load", "workspace": workspace, "sizes": sizes}, payload, LOAD_SECONDS, _no_tools)
+        except failures.SkillFailed as error:
+            # wasmtime ends its process where it meets a type that it cannot describe, and for lack of memory.
+            raise failures.SkillRefused(f"cannot use the module: {error}", reason="Module") from None
 
     def call(self, function: str, arguments: bytes, seconds: float, tool: CallTool) -> Any:
         """The result of a function. Raises SkillError, and TypeError for arguments that are no numbers."""
