@@ -142,6 +142,38 @@ async def test_control_it_is_read_where_the_manifest_grants_the_workspace(call):
         assert await call(reader(path), READER, "content", folders=[{"path": "."}]) == "secret"
 
 
+STEPS = {
+    "a link to the folder above": ("folder", "secret.json"),
+    "a link to the root": ("root", "workspace/secret.json"),
+    "the folder above": ("..", "secret.json"),
+    "a link with a slash behind": ("folder/", "secret.json"),
+    "a link with a dot behind": ("folder/.", "secret.json"),
+}
+
+
+def in_two_steps(first, second, *, follow):
+    """Opens a folder, and in it a file: the error number of the first that fails."""
+    opened = opening(first, flags=2, follow=follow)
+    within = opening(second, folder=f"(i32.load (i32.const {GIVEN}))").replace(
+        f"(i32.const {PATH})", f"(i32.const {OTHER})"
+    )
+    text = f"(local.set $e {opened}) (if (local.get $e) (then (return (local.get $e)))) {within}"
+    return module(number(text, names="(local $e i32)"), uses=("path_open",), data={PATH: first, OTHER: second})
+
+
+@pytest.mark.parametrize("follow", [True, False], ids=["followed", "not followed"])
+@pytest.mark.parametrize(("first", "second"), STEPS.values(), ids=STEPS)
+@pytest.mark.attack("a Wasm skill opens a folder outside its folders, and then a file in it", "an error number of WASI")
+async def test_a_folder_outside_the_folders_is_not_opened(call, first, second, follow):
+    assert await call(in_two_steps(first, second, follow=follow), NUMBER, "f", folders=DATA_FOLDER) > 0
+
+
+@pytest.mark.control("a Wasm skill opens a folder outside its folders, and then a file in it")
+async def test_control_a_folder_within_is_opened_and_then_a_file_in_it(call):
+    code = in_two_steps("data", "known.json", follow=False)
+    assert await call(code, NUMBER, "f", folders=[{"path": "."}]) == 0
+
+
 def sweep(action):
     """How many of the descriptors 0 to 255, but for 1 and 2, an action does not refuse."""
     return number(

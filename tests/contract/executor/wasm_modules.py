@@ -56,10 +56,10 @@ def number(body, *, name="f", names=""):
     return f'(func (export "{name}") (result i32) {names} {body})'
 
 
-def opening(path, *, folder="(i32.const 3)", flags=0, rights=READ):
-    """What opens a path: the error number. The descriptor is at GIVEN then. A link at its end is followed."""
+def opening(path, *, folder="(i32.const 3)", flags=0, rights=READ, follow=True):
+    """What opens a path: the error number. The descriptor is at GIVEN then. `follow`: a link at its end."""
     return (
-        f"(call $path_open {folder} (i32.const 1) (i32.const {PATH}) (i32.const {len(path.encode())})"
+        f"(call $path_open {folder} (i32.const {int(follow)}) (i32.const {PATH}) (i32.const {len(path.encode())})"
         f" (i32.const {flags}) (i64.const {rights}) (i64.const 0) (i32.const 0) (i32.const {GIVEN}))"
     )
 

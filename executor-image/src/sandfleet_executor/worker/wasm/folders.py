@@ -38,14 +38,22 @@ def _open(workspace: str, path: str) -> int:
         for name in path.split("/") if path != "." else ():
             above = fd
             try:
-                fd = os.open(name, _FLAGS, dir_fd=above)
+                fd = _step(name, above)
             finally:
                 os.close(above)
     except OSError as error:
-        why = (
-            "there is no such folder, or it is a link"
-            if isinstance(error, FileNotFoundError | NotADirectoryError)
-            else error.strerror
-        )
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        why = "there is no such folder, or it is a link" if is_missing else error.strerror
         raise failures.SkillRefused(f"cannot open the folder {path}: {why}", reason="NoFolder") from None
+    return fd
+
+
+def _step(name: str, above: int) -> int:
+    """Opens a folder in another one. Raises OSError."""
+    fd = os.open(name, _FLAGS, dir_fd=above)
+    # gVisor follows a link in spite of O_NOFOLLOW beside O_DIRECTORY. Only a folder has its own number.
+    found, there = os.fstat(fd), os.lstat(name, dir_fd=above)
+    if (found.st_dev, found.st_ino) != (there.st_dev, there.st_ino):
+        os.close(fd)
+        raise NotADirectoryError
     return fd
