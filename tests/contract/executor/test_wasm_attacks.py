@@ -353,6 +353,25 @@ async def test_no_manifest_grants_to_write_where_the_session_takes_code_from(cal
     assert refusal(said) == ("SkillRefused", "OwnFolder" if path == "lib" else "Manifest")
 
 
+LINKED = """
+import os
+os.mkdir("linked")
+for end in (".json", ".wasm"):
+    os.symlink("/workspace/{path}" + end, "linked/x" + end)
+"""
+
+
+@pytest.mark.attack("a Wasm skill asks to write where its files are, which links hide", "SkillRefused", control="in it")
+async def test_links_do_not_hide_where_a_skill_is(planted):
+    path = await installed(planted, reader("x"), manifest(READER, folders=[{"path": "lib", "mode": "write"}]))
+    (await planted.run_code(LINKED.format(path=path))).raise_for_error()
+    assert refusal(await called(planted, "linked/x", "opened")) == ("SkillRefused", "OwnFolder")
+    # The control: with other files at the same place the folder is granted.
+    copy = "import shutil\nfor end in ('json', 'wasm'): shutil.copy('linked/x.' + end, 'data/x.' + end)"
+    (await planted.run_code(copy)).raise_for_error()
+    assert await called(planted, "data/x", "opened") > 0
+
+
 @pytest.mark.control("a Wasm skill asks to write where the session's code is")
 async def test_control_a_module_that_writes_its_manifest_would_have_more_at_the_next_load(planted):
     path = await installed(planted, reader("secret.json"), manifest(READER))
@@ -680,14 +699,28 @@ sum(map(is_working, glob.glob("/proc/[0-9]*")))
     return (await sandbox.run_code(count)).text
 
 
+PIPE = """
+import os
+if not os.path.exists("out/pipe"):
+    os.mkfifo("out/pipe")
+"""
+
+
 @pytest.mark.attack("a Wasm skill waits without end", "SkillLimit")
 async def test_a_pipe_in_the_folder_holds_a_call_up_to_the_deadline_alone(planted, call):
-    (await planted.run_code("import os\nif not os.path.exists('out/pipe'): os.mkfifo('out/pipe')")).raise_for_error()
-    said = await call(reader("pipe"), READER, "content", folders=OUT_FOLDER, seconds=1)
-    assert said["error"] in {"SkillLimit", "SkillFailed"}
+    (await planted.run_code(PIPE)).raise_for_error()
+    said = await call(reader("pipe"), READER, "opened", folders=OUT_FOLDER, seconds=1)
+    assert refusal(said) == ("SkillLimit", "Deadline")
 
 
-@pytest.mark.control("a Wasm skill loops without end", "a Wasm skill waits without end")
+@pytest.mark.control("a Wasm skill waits without end")
+async def test_control_a_pipe_that_has_a_writer_is_opened_at_once(planted, call):
+    (await planted.run_code(PIPE + "both = os.open('out/pipe', os.O_RDWR)")).raise_for_error()
+    assert await call(reader("pipe"), READER, "opened", folders=OUT_FOLDER) == 0
+    (await planted.run_code("os.close(both)")).raise_for_error()
+
+
+@pytest.mark.control("a Wasm skill loops without end")
 async def test_control_without_our_deadline_the_cell_ends_at_its_own(planted):
     path = await installed(planted, LOOPS["in the function"], manifest(NUMBER, seconds=600))
     run = f"import wasm_skill; wasm_skill.load({path!r}).call('f')"

@@ -81,8 +81,11 @@ class Skill:
         return self._read
 
     def _check_folders(self, said: Manifest) -> None:
+        # Links do not hide where the files are.
+        own = [self._path.with_suffix(suffix).resolve() for suffix in (".json", ".wasm")]
         for folder in said.folders:
-            if folder.may_write and self._path.is_relative_to(self._workspace / folder.path):
+            place = (self._workspace / folder.path).resolve()
+            if folder.may_write and any(path.is_relative_to(place) for path in own):
                 why = "it could then write its own manifest"
                 raise self._refused(f"cannot grant the folder {folder.path}, where the skill is: {why}", "OwnFolder")
 
