@@ -78,6 +78,9 @@ def reader(path):
 
 
 READER = [{"name": "opened", "numbers": True}, {"name": "content"}]
+# Of what `wasm_calls` plants.
+DATA_FOLDER = [{"path": "data", "mode": "read"}]
+OUT_FOLDER = [{"path": "out", "mode": "write"}]
 # f, a number.
 NUMBER = [{"name": "f", "numbers": True}]
 # f, JSON.
@@ -86,3 +89,15 @@ VALUE = [{"name": "f"}]
 
 def manifest(functions, **granted):
     return json.dumps({"functions": functions, **granted})
+
+
+def sweep(action):
+    """How many of the descriptors 0 to 255, but for 1 and 2, an action does not refuse."""
+    return number(
+        f"""(loop $next
+          (if (i32.and (i32.ne (local.get $fd) (i32.const 1)) (i32.ne (local.get $fd) (i32.const 2)))
+            (then (if (i32.eqz {action}) (then (local.set $found (i32.add (local.get $found) (i32.const 1)))))))
+          (br_if $next (i32.lt_u (local.tee $fd (i32.add (local.get $fd) (i32.const 1))) (i32.const 256))))
+        (local.get $found)""",
+        names="(local $fd i32) (local $found i32)",
+    )
