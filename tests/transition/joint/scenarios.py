@@ -12,6 +12,7 @@ from typing import Any
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import OperatingMode
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
@@ -77,6 +78,50 @@ async def a_suspended_day(world: World) -> None:
         await world.until_used(session)
     await world.suspend(sessions[0])
     await world.release(sessions[0])
+
+
+async def a_parked_day(world: World) -> None:
+    """Sessions sleep in snapshots, through changes of leader, and go on elsewhere with what they had."""
+    await world.make_pool(size=1)
+    sessions = [await world.claim("alice", "r1", pool="fast", lease=60), await world.claim("bob", "r2", "team-c")]
+    for session in sessions:
+        await world.suspend(session, to_snapshot=True)
+        assert await world.state_of(session) == fleet_pb2.SANDBOX_STATE_SUSPENDED
+    world.end_leader()
+    await asyncio.sleep(600)
+    for session in sessions:
+        assert world.pod_of(session.ref) is None
+        await world.resume(session)
+        await world.until_used(session)
+    # With kubectl, and from the volume that the second pod has got.
+    await world.set_mode(sessions[0], OperatingMode.SUSPENDED, suspend={"to": "Snapshot"})
+    await world.until(lambda: world.status(sessions[0].ref).get("restoresFrom"), "asleep", within=400)
+    while await world.state_of(sessions[0]) != fleet_pb2.SANDBOX_STATE_SUSPENDED:
+        await asyncio.sleep(1)
+    await world.resume(sessions[0])
+    await world.until_used(sessions[0])
+    await world.suspend(sessions[1], to_snapshot=True)
+    await world.release(sessions[1])
+
+
+async def a_late_end(world: World) -> None:
+    """The operator is away while a session is saved, and its holder works on once it is not held any more."""
+    await world.make_pool(size=1)
+    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    # Until it is written down.
+    await asyncio.sleep(20)
+    world.operator.hold()
+    pod = world.pod_of(session.ref)
+    with suppress(FleetError):
+        await world.suspend(session, to_snapshot=True)
+    assert world.snapshotter.saved
+    assert pod is not None
+    while not world.work(session):
+        await asyncio.sleep(5)
+    session.kept = world.executors.memory(pod)
+    world.operator.held = False
+    await world.until(lambda: world.pod_of(session.ref) is None, "asleep", within=400)
+    await world.resume(session)
 
 
 def crash(

@@ -420,6 +420,8 @@ class Reason(Word):
         "The pod is gone and the workspace is kept.",
         "Set operatingMode to Running to get a new pod on the same workspace.",
     )
+    SAVING_SNAPSHOT = "SavingSnapshot", "The pod stays until the fleet has saved the session.", "Wait for Suspended."
+    RESTORING_SNAPSHOT = "RestoringSnapshot", "The fleet fills the pod with the saved session.", "Wait for Ready."
     ALIVE = "Alive", "The lifetime, the idle timeout and the lease have not ended.", "No action is needed."
     LIFETIME_OVER = (
         "LifetimeOver",

@@ -116,13 +116,6 @@ def contract_without_snapshots(request: fleet_pb2.ClaimRequest) -> Contract | No
     return contract(request)
 
 
-def kept_on_volume(request: fleet_pb2.SuspendRequest) -> str:
-    """The sandbox to suspend, of a fleet that keeps sessions on volumes alone. Raises FleetError."""
-    if request.to == fleet_pb2.SUSPEND_TO_SNAPSHOT:
-        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
-    return request.sandbox_id
-
-
 def max_wait(request: fleet_pb2.ResumeRequest, *, doing: str) -> float:
     """Seconds. Raises FleetError."""
     longest = seconds(request, "max_wait")

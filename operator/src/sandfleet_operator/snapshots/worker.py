@@ -98,10 +98,14 @@ class Worker:
                     await asyncio.shield(unhold(_place(request)))
                 raise
         # A session that ends with it is not ended before it was read back.
-        if about.keep.days is not None:
-            # Those of sessions that have ended without their fleet.
+        if about.keep.days is not None or about.keep.count is not None:
+            # Those of sessions that have ended without their fleet, and of saves whose fleet has ended.
             await self._store.retain(tenant)
-        return shown(manifest) | ({"facts": _text(await self._facts(tenant, manifest))} if hold else {})
+        if hold is None:
+            return shown(manifest)
+        facts = await self._facts(tenant, manifest)
+        held = asyncio.get_running_loop().time() - hold.since
+        return shown(manifest) | {"facts": _text(facts), "held_seconds": held}
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)

@@ -27,6 +27,13 @@ class OperatingMode(Enum):
     SUSPENDED = "Suspended"
 
 
+class SuspendTo(Enum):
+    """What keeps the session of a suspended sandbox."""
+
+    VOLUME = "Volume"
+    SNAPSHOT = "Snapshot"
+
+
 class ServiceState(Enum):
     """State of a declared service: the executor's states, and Unknown while the executor does not answer."""
 
@@ -66,6 +73,7 @@ class SandboxSpec:
     # A class of its queue; empty: the last.
     priority: Annotated[str, at("priorityClass")] = ""
     operating_mode: Annotated[OperatingMode, at("operatingMode")] = OperatingMode.RUNNING
+    suspend_to: Annotated[SuspendTo, at("suspend.to")] = SuspendTo.VOLUME
     workspace: Annotated[Workspace, at("workspace")] = field(default_factory=Workspace)
     resources: Annotated[Resources, at("resources.limits")] = field(default_factory=Resources)
     limits: Annotated[Limits, at("executionLimits")] = field(default_factory=Limits)
@@ -161,10 +169,26 @@ class ReceivedStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotStatus:
+    """The snapshot that the fleet has taken of a session that is to sleep: plan/sandbox/parked.py."""
+
+    id: Annotated[str, at("id", required=True)]
+    # Of the pod whose session it is.
+    pod_uid: Annotated[str, at("podUID")] = ""
+    # When it was saved, and until when nothing in the session can have changed since.
+    time: Annotated[float, at("time", moment)] = 0.0
+    held_until: Annotated[float, at("heldUntil", moment)] = 0.0
+    # A pod has the session again; the snapshot is about to be deleted.
+    filled: Annotated[bool, at("filled")] = False
+    # Of the fleet that wrote this.
+    fencing: Annotated[int, at("fencing")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
     """Status of a CodeSandbox.
 
-    The fleet writes `binding`, `admission`, `review` and `received`, and the operator everything else.
+    The fleet writes `binding`, `admission`, `review`, `received` and `snapshot`, and the operator everything else.
     """
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
@@ -194,6 +218,9 @@ class SandboxStatus:
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
     review: Annotated[ReviewStatus | None, at("review", empty="left out")] = None
     received: Annotated[ReceivedStatus | None, at("received", empty="left out")] = None
+    snapshot: Annotated[SnapshotStatus | None, at("snapshot", empty="left out")] = None
+    # Id of the snapshot that is the session: neither a pod nor a volume has it.
+    restores_from: Annotated[str, at("restoresFrom", empty="null")] = ""
     # The `time` of the admission that the rest of this status follows; None: of none.
     observed_admission: Annotated[float | None, at("observedAdmissionTime", moment, empty="null")] = None
     # The fencing number of the leader that wrote this.
@@ -232,4 +259,4 @@ def by_metadata(value: object) -> CodeSandbox:
 
 def status_json(status: SandboxStatus) -> Json:
     """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
-    return encode(replace(status, admission=None, review=None, received=None))
+    return encode(replace(status, admission=None, review=None, received=None, snapshot=None))

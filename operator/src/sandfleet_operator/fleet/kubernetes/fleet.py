@@ -27,6 +27,7 @@ from sandfleet_operator.cluster.reflector import TURN, Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.incarnations import Refill
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
@@ -37,6 +38,7 @@ from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.reviews.pods import ReviewedPods
+from sandfleet_operator.fleet.kubernetes.sessions.parked import ParkedObjects, Parking
 from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
@@ -111,6 +113,7 @@ class KubernetesFleet:
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer, self.reviewed = self._made_observer(clock), ReviewedPods()
+        self.parked = ParkedObjects(store, self._writer, self._observer.is_of)
         self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
@@ -273,6 +276,11 @@ class KubernetesFleet:
         if found is None or made is None or not self._observer.is_of(made, sandbox):
             return False
         return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
+
+    def park_with(self, parking: Refill, hooks: Parking) -> None:
+        """From now on sessions can be kept in snapshots. Both are one object."""
+        self.fleet.incarnations.refill = parking
+        self._observer.sleepers.parking = hooks
 
     # For the fleet's API.
 
