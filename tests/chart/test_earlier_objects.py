@@ -59,6 +59,9 @@ def test_converted_objects_have_only_fields_of_the_schema(tmp_path: Path) -> Non
 NEWER = (
     "spec.approvals",
     "spec.suspend",
+    "spec.onIdle",
+    "spec.recovery",
+    "spec.snapshotPeriodSeconds",
     "spec.networkClosure",
     "spec.priorityClass",
     "spec.startTimeoutSeconds",

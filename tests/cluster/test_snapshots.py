@@ -16,7 +16,14 @@ from cluster.harness.api import path_of
 from cluster.harness.layout import REPOSITORY
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
 from sandfleet import AsyncFleet, AsyncSandbox
-from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed, SandboxSuspended, UnavailableError
+from sandfleet.errors import (
+    AccessDenied,
+    NotFoundError,
+    PreconditionFailed,
+    SandboxSuspended,
+    SandfleetError,
+    UnavailableError,
+)
 from sandfleet.values.suspension import Snapshot
 
 SNAPSHOTS = {"apiGroups": ["sandfleet.io"], "resources": ["sandboxsnapshots"]}
@@ -271,7 +278,7 @@ async def test_kubectl_puts_a_session_into_a_snapshot_and_takes_it_out(bed, tmp_
         # Not while its claim is young.
         await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
         patch({"operatingMode": "Suspended", "suspend": {"to": "Snapshot"}})
-        await eventually(lambda: _named(bed, sandbox.sandbox_id)["status"].get("restoresFrom"))
+        await eventually(lambda: _named(bed, sandbox.sandbox_id).get("status", {}).get("restoresFrom"))
         await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
         patch({"operatingMode": "Running"})
         again = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
@@ -288,3 +295,50 @@ async def test_the_snapshot_of_a_session_that_is_given_up_goes(bed, tmp_path):
         while await fleet.snapshots.list(sandbox.sandbox_id):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.5)
+
+
+async def test_an_idle_session_falls_asleep_in_a_snapshot_and_its_next_call_wakes_it(bed, tmp_path):
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240, idle_timeout=5.0, on_idle="snapshot") as sandbox,
+    ):
+        await sandbox.run_code("x = 41")
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        await eventually(lambda: _named(bed, sandbox.sandbox_id).get("status", {}).get("restoresFrom"))
+        assert _named(bed, sandbox.sandbox_id)["spec"]["onIdle"] == "Snapshot"
+        assert (await sandbox.run_code("x + 1")).text == "42"
+
+
+async def test_a_session_whose_pod_is_lost_goes_back_to_its_last_snapshot(bed, tmp_path):
+    def automatic():
+        return _named(bed, sandbox.sandbox_id).get("status", {}).get("snapshot", {}).get("automatic")
+
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(
+            fleet=fleet, pool="fast", max_wait=240, recovery="snapshot", snapshot_period=5.0
+        ) as sandbox,
+    ):
+        await sandbox.run_code("x = 41; open('kept', 'w').write('1')")
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        await eventually(automatic)
+        pod = _named(bed, sandbox.sandbox_id)["status"]["podName"]
+        bed.cluster.api.delete("Pod", pod, bed.namespaces[0], grace=0)
+        await eventually(lambda: _named(bed, sandbox.sandbox_id)["status"].get("restarts"))
+        again = await eventually_runs(sandbox, "x + 1, open('kept').read()")
+        assert again.text == "(42, '1')"
+        assert [one.reason for one in again.notices] == ["WentBack"]
+
+
+async def eventually_runs(sandbox, code, seconds=240):
+    """The first execution that begins after the sandbox was lost."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            done = await sandbox.run_code(code)
+            if done.outcome == "ok":
+                return done
+        except SandfleetError:
+            pass
+        assert time.monotonic() < deadline
+        await asyncio.sleep(1)

@@ -18,6 +18,7 @@ from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.snapshots.jobs import Jobs
+from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.reconciler.operator import Operator
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
@@ -146,6 +147,7 @@ class FleetProcess(Process):
         self.api.parking = parking
         self.fleet.park_with(parking, parking)
         self.fleet.at_end.append(parking.close)
+        self.fleet.beside.append(Unattended(self.fleet.fleet, self.fleet.suspender, parking).run)
 
     async def numbers(self) -> Iterable[int]:
         return await (await self.fleet.numbers_seen())()

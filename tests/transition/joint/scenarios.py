@@ -29,7 +29,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
-from transition.joint.world import Session, World
+from transition.joint.world import Session, World, duration
 from transition.nodes import ended, evicted
 
 Scenario = Callable[[World], Awaitable[None]]
@@ -102,6 +102,32 @@ async def a_parked_day(world: World) -> None:
     await world.until_used(sessions[0])
     await world.suspend(sessions[1], to_snapshot=True)
     await world.release(sessions[1])
+
+
+async def an_unattended_day(world: World) -> None:
+    """A session falls asleep when it is idle; another one goes back to its last snapshot when its pod is lost."""
+    await world.make_pool(size=2)
+    idle = await world.claim(
+        "alice", "r1", pool="fast", lease=3600, idle_timeout=duration(30), on_idle=fleet_pb2.ON_IDLE_SNAPSHOT
+    )
+    period = {"recovery": fleet_pb2.RECOVERY_SNAPSHOT, "snapshot_period": duration(20)}
+    kept = await world.claim("bob", "r2", pool="fast", lease=3600, **period)
+    await world.until(lambda: world.status(idle.ref).get("restoresFrom"), "asleep")
+    assert world.pod_of(idle.ref) is None
+    await world.until(lambda: world.status(kept.ref).get("snapshot", {}).get("automatic"), "saved")
+    for ends in (lambda pod: ended(pod, 137), evicted):
+        saved, pod = world.status(kept.ref)["snapshot"], world.pod_of(kept.ref)
+        assert pod is not None
+        memory = world.executors.memory(pod)
+        world.edit_pod(kept.ref, ends)
+        await world.until(lambda saved=saved: world.status(kept.ref)["snapshot"] != saved, "filled")
+        await world.until_used(kept)
+        pod = world.pod_of(kept.ref)
+        assert pod is not None
+        assert memory <= world.executors.memory(pod)
+        # Used again, it is saved again.
+        await world.until(lambda: not world.status(kept.ref)["snapshot"].get("filledPodUID"), "saved again")
+    await world.resume(idle)
 
 
 async def a_late_end(world: World) -> None:

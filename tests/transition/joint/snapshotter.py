@@ -69,7 +69,8 @@ class Snapshotter(Jobs):
             }
         self.saved[key] = saved
         facts = base64.b64encode(snapshot_pb2.SnapshotFacts().SerializeToString()).decode()
-        return {"snapshot": {"id": key[1]}, "facts": facts, "held_seconds": 0.0}
+        snapshot = {"id": key[1], "created_ms": int(self._executors.clock() * 1000)}
+        return {"snapshot": snapshot, "facts": facts, "held_seconds": 0.0}
 
     async def _restore(self, request: Event) -> Event:
         session = self._session(request)

@@ -7,7 +7,7 @@ import pytest
 from sandfleet_operator.fleet.kubernetes.snapshots import parking
 from sandfleet_operator.plan.sandbox import parked
 from transition.joint.play import faults
-from transition.joint.scenarios import a_late_end, a_parked_day, crash
+from transition.joint.scenarios import a_late_end, a_parked_day, an_unattended_day, crash
 from transition.mutant import Mutant
 
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
@@ -36,6 +36,11 @@ FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]
 @pytest.mark.parametrize("guarded", [False, True])
 def test_parked_sessions_go_on_with_what_they_had(guarded):
     assert faults(a_parked_day, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_idle_sessions_fall_asleep_and_lost_ones_go_back(guarded):
+    assert faults(an_unattended_day, guarded=guarded) == []
 
 
 @pytest.mark.parametrize("guarded", [False, True])

@@ -246,10 +246,16 @@ class World:
         wait: float = 60.0,
         pause: float = RETRY,
         gang: fleet_pb2.Gang | None = None,
+        **asked: Any,
     ) -> Session:
         """Claims, and runs code that leaves a file; `pause` before it asks again. Raises FleetError."""
         message = fleet_pb2.ClaimRequest(
-            request_id=request, namespace=namespace, pool=pool, template="" if pool else "python", gang=gang
+            request_id=request,
+            namespace=namespace,
+            pool=pool,
+            template="" if pool else "python",
+            gang=gang,
+            **asked,
         )
         message.queue = queue
         message.lease.CopyFrom(duration(lease))

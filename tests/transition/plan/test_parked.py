@@ -80,7 +80,7 @@ def test_otherwise_it_ends_at_once(seen):
 
 @pytest.mark.parametrize(
     "seen",
-    [saved(pod_uid="of-an-earlier-pod"), saved(filled=True), saved(held_until=NOW - 1)],
+    [saved(pod_uid="of-an-earlier-pod"), saved(filled="uid-2"), saved(held_until=NOW - 1)],
     ids=["of an earlier pod", "of an earlier sleep", "too old"],
 )
 def test_a_snapshot_that_may_lack_something_does_not_count(seen):
@@ -139,7 +139,7 @@ def test_a_resumed_session_gets_a_new_volume_and_is_ready_when_it_is_filled():
     made = planned(there)
     assert (actions(made), made.status.workspace_claim, made.status.pod_uid) == ([], NEXT_CLAIM, "uid-2")
     assert ready(made) == "RestoringSnapshot"
-    filled = planned(with_status(there, snapshot=replace(TAKEN, filled=True)))
+    filled = planned(with_status(there, snapshot=replace(TAKEN, filled="uid-2")))
     assert (ready(filled), filled.status.restores_from) == ("Ready", "")
     assert "Isolated" in true(made)
 

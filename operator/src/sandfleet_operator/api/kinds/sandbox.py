@@ -34,6 +34,21 @@ class SuspendTo(Enum):
     SNAPSHOT = "Snapshot"
 
 
+class OnIdle(Enum):
+    """What becomes of a session of a claim when its idle timeout is over."""
+
+    END = "End"
+    SUSPEND = "Suspend"
+    SNAPSHOT = "Snapshot"
+
+
+class RecoveryFrom(Enum):
+    """What a session of a claim goes on with when its pod is lost."""
+
+    WORKSPACE = "Workspace"
+    SNAPSHOT = "Snapshot"
+
+
 class ServiceState(Enum):
     """State of a declared service: the executor's states, and Unknown while the executor does not answer."""
 
@@ -84,6 +99,9 @@ class SandboxSpec:
     contract: Annotated[Contract | None, at("contract")] = None
     lifetime: Annotated[float | None, at("lifetimeSeconds", whole)] = None
     idle_timeout: Annotated[float | None, at("idleTimeoutSeconds", whole)] = None
+    on_idle: Annotated[OnIdle, at("onIdle")] = OnIdle.END
+    recovery: Annotated[RecoveryFrom, at("recovery")] = RecoveryFrom.WORKSPACE
+    snapshot_period: Annotated[float | None, at("snapshotPeriodSeconds", whole)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +188,7 @@ class ReceivedStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStatus:
-    """The snapshot that the fleet has taken of a session that is to sleep: plan/sandbox/parked.py."""
+    """The snapshot with which a session goes on: plan/sandbox/parked.py."""
 
     id: Annotated[str, at("id", required=True)]
     # Of the pod whose session it is.
@@ -178,8 +196,10 @@ class SnapshotStatus:
     # When it was saved, and until when nothing in the session can have changed since.
     time: Annotated[float, at("time", moment)] = 0.0
     held_until: Annotated[float, at("heldUntil", moment)] = 0.0
-    # A pod has the session again; the snapshot is about to be deleted.
-    filled: Annotated[bool, at("filled")] = False
+    # Taken from time to time, of a session that works on; without it: of one that is to sleep.
+    automatic: Annotated[bool, at("automatic", empty="left out")] = False
+    # Of the pod that the session was put into. Of one that was to sleep the snapshot is then about to be deleted.
+    filled: Annotated[str, at("filledPodUID", empty="null")] = ""
     # Of the fleet that wrote this.
     fencing: Annotated[int, at("fencing")] = 0
 

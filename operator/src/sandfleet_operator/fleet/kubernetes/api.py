@@ -78,7 +78,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         # The answer to a claim is a way to run code.
         await self._reviews.authorize(caller, "create", namespace, "", CONNECT)
         self.check_serving("claim")
-        contract = convert.contract_without_snapshots(request)
+        contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = self._requested(caller, request, recipe, traceparent)
         if claim.contract == Contract.REVIEWED.value:
@@ -341,6 +341,11 @@ def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
     if wanted is not None and wanted.workspace.ephemeral and (claim.workspace_id or claim.keep_workspace):
         why = f"workspaces of template {recipe.template!r} are directories of their pods, and go with them"
         raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
+    if wanted is not None and wanted.workspace.ephemeral and claim.on_idle == "suspend":
+        why = f"workspaces of template {recipe.template!r} go with their pods; on_idle='snapshot' keeps the session"
+        raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
+    if claim.on_idle != "end" and claim.idle_timeout is None and wanted is not None:
+        claim = replace(claim, idle_timeout=wanted.idle_timeout)
     key = workspace_key(recipe.namespace, claim.workspace_id) if claim.workspace_id else ""
     kept = claim.keep_workspace or (wanted is not None and wanted.retention is Retention.RETAIN)
     return replace(claim, workspace_id=key, keep_workspace=kept)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -102,6 +102,8 @@ class KubernetesFleet:
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
         # What is called before all else is closed.
         self.at_end: list[Callable[[], None]] = []
+        # What runs as long as it leads.
+        self.beside: list[Callable[[], Coroutine[object, object, None]]] = []
         self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
         self.fleet = FleetDriver(
             self.scheduler, self._backend, self.executors, clock, self._renewals.renewed, admitted=self._admitted
@@ -206,6 +208,8 @@ class KubernetesFleet:
             group.create_task(self._observer.run())
             group.create_task(self._queues.run())
             group.create_task(self._preemptor.run())
+            for work in self.beside:
+                group.create_task(work())
 
     async def close(self) -> None:
         for end in self.at_end:

@@ -46,6 +46,7 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.snapshots.servicer import SnapshotServicer
+from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -300,6 +301,7 @@ def _park(kubernetes: KubernetesFleet, api: KubernetesFleetApi, parking: Cluster
     api.parking = parking
     kubernetes.park_with(parking, parking)
     kubernetes.at_end.append(parking.close)
+    kubernetes.beside.append(Unattended(kubernetes.fleet, kubernetes.suspender, parking).run)
 
 
 def _add_snapshots(

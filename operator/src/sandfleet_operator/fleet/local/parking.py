@@ -76,6 +76,14 @@ class Parking:
         # Sessions that are being put to sleep. Until it is decided, callers wait for an answer about their executors.
         self.settling: set[str] = set()
 
+    async def sleep(self, holder: str, sandbox_id: str) -> None:
+        """Parks an idle session. Raises FleetError."""
+        await self.park(Caller(holder), sandbox_id, force=False)
+
+    def saved(self) -> list[str]:
+        """Sessions that have an automatic snapshot."""
+        return list(self.automatic)
+
     async def park(self, caller: Caller, sandbox_id: str, *, force: bool) -> Kept:
         """Saves the session and ends its sandbox; as it was, what was kept, and the snapshot. Raises FleetError.
 

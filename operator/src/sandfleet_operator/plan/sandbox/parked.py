@@ -7,6 +7,7 @@ has all of it: then the status says `restoresFrom`, and the volume goes. Otherwi
 
 from dataclasses import replace
 
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SandboxStatus, SuspendTo
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.plan.sandbox.actions import DeleteVolume, SandboxAction
@@ -47,13 +48,16 @@ def lacks_snapshot(status: SandboxStatus, pod_uid: str, now: float) -> bool:
         # A pod that was being filled has nothing that the snapshot has not.
         return False
     said = status.snapshot
-    return said is None or said.filled or said.pod_uid != pod_uid or now > said.held_until - ENDING_SECONDS
+    if said is None or said.automatic or said.filled:
+        return True
+    return said.pod_uid != pod_uid or now > said.held_until - ENDING_SECONDS
 
 
 def is_saved(seen: Observed) -> bool:
-    """Whether the fleet has saved the session of the pod that is there."""
+    """Whether the fleet has saved the session of the pod that is there, to end it."""
     said, pod = seen.sandbox.status.snapshot, seen.pod
-    return said is not None and not said.filled and pod is not None and said.pod_uid == pod.uid
+    is_last = said is not None and not (said.filled or said.automatic)
+    return said is not None and is_last and pod is not None and said.pod_uid == pod.uid
 
 
 def is_news(seen: Observed, status: SandboxStatus) -> bool:
@@ -63,28 +67,44 @@ def is_news(seen: Observed, status: SandboxStatus) -> bool:
 
 def restores_from(seen: Observed, *, gone: bool, now: float) -> str:
     """The snapshot that is the session from now on; empty where its volume is. `gone`: it has no pod."""
-    sandbox = seen.sandbox
-    said, known = sandbox.status.snapshot, sandbox.status.restores_from
-    if said is None or said.filled:
+    said, known = seen.sandbox.status.snapshot, seen.sandbox.status.restores_from
+    if said is None or (said.filled and not said.automatic):
         return ""
+    uid = current_uid(seen.sandbox, seen.binding)
     if known == said.id:
-        return known
-    if not gone or keeps_volume(seen):
+        return "" if said.filled and said.filled == uid else known
+    if not gone or uid not in {said.pod_uid, said.filled}:
         return ""
-    is_of_pod = current_uid(sandbox, seen.binding) == said.pod_uid
+    if said.automatic:
+        # One that sleeps has its volume, which is younger.
+        return said.id if seen.sandbox.spec.operating_mode is OperatingMode.RUNNING else ""
     # A directory of the pod is gone in any case.
-    return said.id if is_of_pod and (now <= said.held_until or has_no_volume(seen)) else ""
+    is_certain = now <= said.held_until or has_no_volume(seen)
+    return said.id if is_certain and not keeps_volume(seen) else ""
 
 
 def is_in_snapshot(status: SandboxStatus) -> bool:
     """Whether the session is in a snapshot, and in no pod and on no volume."""
     said = status.snapshot
-    return said is not None and not said.filled and bool(said.id) and status.restores_from == said.id
+    if said is None or not said.id or status.restores_from != said.id:
+        return False
+    return not said.filled or (said.automatic and said.filled != status.pod_uid)
 
 
 def has_to_be_filled(sandbox: CodeSandbox) -> bool:
     """Whether the pod of a sandbox that runs again waits for its session."""
     return sandbox.spec.operating_mode is OperatingMode.RUNNING and is_in_snapshot(sandbox.status)
+
+
+def left_on_lost_node(seen: Observed) -> tuple[SandboxAction, ...]:
+    """The volume that a session has left on a lost node, where no other node may have it: a new one is filled."""
+    status, found = seen.sandbox.status, seen.volume
+    last = status.restart_history[-1] if status.restart_history else None
+    if last is None or last.reason != Reason.NODE_LOST.value or not is_in_snapshot(status):
+        return ()
+    if seen.pod is not None or found is None or found.created >= last.time or keeps_volume(seen):
+        return ()
+    return _dropped(seen)[1]
 
 
 def has_old_volume_on_record(seen: Observed) -> bool:

@@ -79,6 +79,11 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
         return _record_end(seen, end, now, settings)
     if status.crashes > settings.recovery.max_crashes:
         return _plan_without_pod(seen, status, now, broken=_too_many_crashes(status))
+    if parked.has_old_volume_on_record(seen):
+        # Its name is the one that would be looked for.
+        return Plan(status=replace(status, workspace_claim=""), status_first=True)
+    if left := parked.left_on_lost_node(seen):
+        return Plan(status=status, actions=left)
     return _plan_to_run(seen, now, settings)
 
 
@@ -197,9 +202,6 @@ def _record_end(seen: Observed, end: restarts.End, now: float, settings: Setting
 
 
 def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
-    if parked.has_old_volume_on_record(seen):
-        # Its name is the one that would be looked for.
-        return Plan(status=replace(seen.sandbox.status, workspace_claim=""), status_first=True)
     filling = Finding(Reason.RESTORING_SNAPSHOT) if parked.has_to_be_filled(seen.sandbox) else None
     wanted = _wanted(seen, settings)
     if isinstance(wanted, Refusal):

@@ -77,10 +77,10 @@ class Sleepers:
     def _parked(self, known: Sandbox, sandbox: CodeSandbox) -> Sandbox:
         """The session, as far as a snapshot keeps it or is to keep it."""
         if has_to_be_filled(sandbox) and known.state in {State.CLAIMED, State.RECOVERING}:
-            # It is in no pod, whatever was seen before: it goes on when its pod is filled.
+            # It is in no pod, whatever was seen before. It goes on when its pod is filled, and keeps its quota.
             self._backend.forget(known.sandbox_uid)
             asleep, now = replace(known, parked=True), self._clock()
-            self._driver.do(self._driver.scheduler.suspensions.suspended(asleep, None, now, running=False))
+            self._driver.do(self._driver.scheduler.suspensions.suspended(asleep, None, now, running=True))
             known = self._driver.scheduler.inventory.get(known.sandbox_id) or known
         if self.parking is not None:
             self.parking.look(known, sandbox)

@@ -12,15 +12,16 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
 from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SnapshotStatus
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SnapshotStatus
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.tasks import BackgroundTasks
@@ -28,7 +29,7 @@ from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
 from sandfleet_operator.fleet.snapshots.messages import suspension_of
-from sandfleet_operator.fleet.snapshots.transfers import Transfers
+from sandfleet_operator.fleet.snapshots.transfers import Party, Transfers
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.sandbox.parked import ENDING_SECONDS, has_to_be_filled, lacks_snapshot, wants_snapshot
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
@@ -101,13 +102,8 @@ class ClusterParking:
 
     async def _saved(self, sandbox: Sandbox, holder: str, *, force: bool) -> Event:
         """The last event of the save, whose snapshot the CodeSandbox names. Raises FleetError."""
-        party, last = self._parties.of(sandbox), dict[str, Any]()
-        words = {"name": "", "labels": dict(sandbox.labels), "reason": "suspend"}
-        # One that an earlier fleet has saved and not written down goes with the next.
-        saving = self._transfers.save(party, holder, words, hold=True, force=force, keep_count=1)
-        async with aclosing(saving) as events:
-            async for event in events:
-                last = event
+        party, before = self._parties.of(sandbox), self._before(sandbox)
+        last = await self._save(party, sandbox, holder, "suspend", hold=True, force=force)
         snapshot_id, now = last["snapshot"]["id"], self._clock()
         until = now + HELD_SECONDS - float(last["held_seconds"])
         said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=now, held_until=until)
@@ -116,7 +112,60 @@ class ClusterParking:
             why = "it took so long that the session could not be held, or its CodeSandbox has gone"
             raise SnapshotReason.SNAPSHOT_OVERTAKEN.error(f"cannot save {party.sandbox_id}: {why}", party.sandbox_id)
         self._note(Decision.SNAPSHOT, party.sandbox_id, snapshot_id, "suspend")
+        await self._replaced(party, before)
         return last
+
+    async def _save(self, party: Party, sandbox: Sandbox, holder: str, reason: str, **options: Any) -> Event:
+        """The last event. One that an earlier fleet has saved and not written down goes with the next."""
+        last: Event = {}
+        words = {"name": "", "labels": dict(sandbox.labels), "reason": reason}
+        async with aclosing(self._transfers.save(party, holder, words, keep_count=1, **options)) as events:
+            async for event in events:
+                last = event
+        return last
+
+    def _before(self, sandbox: Sandbox) -> SnapshotStatus | None:
+        """The automatic snapshot that it has."""
+        made = self._objects.of(sandbox)
+        said = made.status.snapshot if made is not None else None
+        return said if said is not None and said.automatic else None
+
+    async def _replaced(self, party: Party, before: SnapshotStatus | None) -> None:
+        if before is not None:
+            with suppress(FleetError):
+                await self._transfers.forget(party.tenant, before.id)
+                self._note(Decision.DELETION, party.sandbox_id, before.id, "replaced")
+
+    # Without a caller (fleet.snapshots.unattended).
+
+    async def sleep(self, holder: str, sandbox_id: str) -> None:
+        """Parks an idle session. Raises FleetError."""
+        await self.park(holder, sandbox_id, force=False)
+
+    async def save(self, sandbox: Sandbox) -> None:
+        """One automatic snapshot, with which the session goes on where its pod is lost. Raises FleetError."""
+        await self._kubernetes.record(sandbox)
+        party, before = self._parties.of(sandbox), self._before(sandbox)
+        last = await self._save(party, sandbox, sandbox.claim.key.holder if sandbox.claim else "", "automatic")
+        snapshot_id, taken = last["snapshot"]["id"], int(last["snapshot"]["created_ms"]) / 1000
+        said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=taken, automatic=True)
+
+        def works_on(found: CodeSandbox) -> bool:
+            known, mode = found.status.snapshot, found.spec.operating_mode
+            return mode is OperatingMode.RUNNING and (known is None or known.automatic or bool(known.filled))
+
+        if not await self._objects.write(sandbox, said, works_on):
+            await self._transfers.forget(party.tenant, snapshot_id)
+            return
+        self._note(Decision.SNAPSHOT, party.sandbox_id, snapshot_id, "automatic")
+        await self._replaced(party, before)
+
+    def saved(self) -> list[str]:
+        """An automatic snapshot ends with its CodeSandbox."""
+        return []
+
+    async def ended(self, sandbox_id: str) -> None:
+        """Nothing is left to be done."""
 
     def _check_volume(self, sandbox: Sandbox) -> None:
         """Raises FleetError where the owner wants the volume to stay: the session would be in two places."""
@@ -161,25 +210,37 @@ class ClusterParking:
         """Raises FleetError."""
         made = self._objects.of(sandbox)
         said = made.status.snapshot if made is not None else None
-        if made is None or said is None or said.filled:
+        if made is None or said is None:
             return
         if not has_to_be_filled(made):
-            await self._stays(sandbox, said)
+            if not (said.filled or said.automatic):
+                await self._stays(sandbox, said)
             return
-        party, fleet = self._parties.of(sandbox), self._kubernetes.fleet
-        job = self._transfers.filled(party, said.id, force=True, undone_since=None)
-        async with aclosing(job) as events:
-            async for _ in events:
-                fleet.scheduler.suspensions.filling(sandbox.sandbox_uid, fleet.now())
+        party = self._parties.of(sandbox)
+        try:
+            await self._fill(sandbox, party, said)
+        except FleetError as error:
+            last = made.status.restart_history[-1].reason if made.status.restart_history else ""
+            if not said.automatic or last == Reason.NODE_LOST.value:
+                raise
+            # Nothing has changed then: its files are there, as those of any other session.
+            _LOG.warning("session %s goes on with its files: %s", party.sandbox_id, error)
 
         def still(found: CodeSandbox) -> bool:
             # Where it is to sleep again, the operator has begun to take the pod away.
             return has_to_be_filled(found) and _id_of(found) == said.id
 
-        if not await self._objects.write(sandbox, replace(said, filled=True), still):
+        if not await self._objects.write(sandbox, replace(said, filled=party.place["name"]), still):
             why = "its CodeSandbox has gone, or is to sleep again"
             raise ClaimReason.RECOVERING.error(f"cannot resume {party.sandbox_id}: {why}", party.sandbox_id)
-        self._note(Decision.RESTORATION, party.sandbox_id, said.id, "resume")
+        self._note(Decision.RESTORATION, party.sandbox_id, said.id, "recovery" if said.automatic else "resume")
+
+    async def _fill(self, sandbox: Sandbox, party: Party, said: SnapshotStatus) -> None:
+        fleet = self._kubernetes.fleet
+        job = self._transfers.filled(party, said.id, force=True, undone_since=said.time if said.automatic else None)
+        async with aclosing(job) as events:
+            async for _ in events:
+                fleet.scheduler.suspensions.filling(sandbox.sandbox_uid, fleet.now())
 
     async def _stays(self, sandbox: Sandbox, said: SnapshotStatus) -> None:
         """The session goes on in the pod that was saved, or on its volume, without the snapshot. Raises FleetError."""
@@ -200,7 +261,13 @@ class ClusterParking:
     def _clean(self, known: Sandbox, made: CodeSandbox) -> None:
         """Also of a snapshot that an earlier leader has left."""
         said = made.status.snapshot
-        if said is None or not said.filled or known.state is not State.CLAIMED or known.sandbox_id in self._forgetting:
+        if (
+            said is None
+            or said.automatic
+            or not said.filled
+            or known.state is not State.CLAIMED
+            or known.sandbox_id in self._forgetting
+        ):
             return
         self._forgetting.add(known.sandbox_id)
         self._background.begin(self._forget(known, made, said), f"delete snapshot {said.id}")
