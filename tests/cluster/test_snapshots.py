@@ -330,6 +330,52 @@ async def test_a_session_whose_pod_is_lost_goes_back_to_its_last_snapshot(bed, t
         assert [one.reason for one in again.notices] == ["WentBack"]
 
 
+def _saved(bed, name):
+    found = [
+        one for one in bed.cluster.api.list("SandboxSnapshot", bed.namespaces[0]) if one["metadata"]["name"] == name
+    ]
+    return found[0].get("status", {}) if found else None
+
+
+def _is_saved(bed, name):
+    said = _saved(bed, name)
+    return said if said and [one["reason"] for one in said.get("conditions", ())] == ["Saved"] else None
+
+
+async def test_kubectl_takes_shows_and_deletes_snapshots(bed, tmp_path):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox,
+    ):
+        await sandbox.run_code("x = 41; open('kept', 'w').write('1' * 5000)")
+        # What was taken over the API is an object, too.
+        taken = await sandbox.snapshot("over-the-api")
+        said = await eventually(lambda: _is_saved(bed, "over-the-api"))
+        assert (said["snapshotID"], said["owner"]) == (taken.snapshot_id, f"system:serviceaccount:{work}:agent")
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        spec = {"sandboxRef": {"name": sandbox.sandbox_id.partition("/")[2]}, "retention": {"days": 7}}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxSnapshot", "by-kubectl", work, spec=spec))
+        said = await eventually(lambda: _is_saved(bed, "by-kubectl"))
+        assert (said["sandbox"], said["size"].endswith("Ki")) == (spec["sandboxRef"]["name"], True)
+        await sandbox.run_code("x = 0")
+        await sandbox.rollback("by-kubectl")
+        assert (await sandbox.run_code("x")).text == "41"
+        assert {"over-the-api", "by-kubectl"} <= {one.name for one in await fleet.snapshots.list()}
+        # Deleted with kubectl it goes from the store, deleted over the API the object goes.
+        api.delete("SandboxSnapshot", "by-kubectl", work)
+        await eventually(lambda: _saved(bed, "by-kubectl") is None)
+        assert "by-kubectl" not in {one.name for one in await fleet.snapshots.list()}
+        assert await fleet.snapshots.delete("over-the-api")
+        await eventually(lambda: _saved(bed, "over-the-api") is None)
+        nothing = {"sandboxRef": {"name": "nothing"}}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxSnapshot", "of-nothing", work, spec=nothing))
+        await eventually(lambda: (_saved(bed, "of-nothing") or {}).get("conditions"))
+        assert _saved(bed, "of-nothing")["conditions"][0]["reason"] == "NotSaved"
+        api.delete("SandboxSnapshot", "of-nothing", work)
+        await eventually(lambda: _saved(bed, "of-nothing") is None)
+
+
 async def eventually_runs(sandbox, code, seconds=240):
     """The first execution that begins after the sandbox was lost."""
     deadline = time.monotonic() + seconds

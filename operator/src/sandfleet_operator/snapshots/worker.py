@@ -34,6 +34,8 @@ MOST_LISTED = 10_000
 PROGRESS_SECONDS = 0.2
 # Reasons of snapshots with which a session goes on under its id.
 KEEPING = frozenset({"suspend", "automatic"})
+# What the fleet is told of a snapshot beside its size.
+SHOWN = ("name", "sandbox", "template", "contract", "received", "limits", "labels", "reason", "owner", "parents")
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -207,10 +209,7 @@ def shown(manifest: Manifest) -> dict[str, Any]:
             "bytes": manifest.totals.bytes,
             "new_bytes": manifest.new_bytes,
             "stored_bytes": manifest.stored_bytes,
-            **{
-                name: about[name]
-                for name in ("name", "sandbox", "template", "contract", "received", "limits", "labels", "reason")
-            },
+            **{name: about[name] for name in SHOWN},
         }
     }
 

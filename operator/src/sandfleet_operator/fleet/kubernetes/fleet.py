@@ -14,6 +14,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     POD,
     SANDBOX_QUEUE,
+    SANDBOX_SNAPSHOT,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -79,6 +80,9 @@ class KubernetesFleet:
     `authority` gives the public key that has to have signed the keys that executors take; empty: they take any.
     """
 
+    # Is told a namespace whose snapshots have changed.
+    on_snapshots: Callable[[str], None] | None = None
+
     def __init__(
         self,
         kube: KubeApi,
@@ -94,7 +98,7 @@ class KubernetesFleet:
     ) -> None:
         self._authority = authority
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
-        store = self._store = Store(in_order=(CODE_SANDBOX,))
+        store = self.store = self._store = Store(in_order=(CODE_SANDBOX,))
         self.catalog = Catalog(store, settings)
         self.feed = SandboxFeed(store, self._egress_of, YoungSessions(settings, self._is_served))
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
@@ -245,6 +249,8 @@ class KubernetesFleet:
             self._queues.saw_queue(obj, gone=gone)
         elif kind == NODE:
             self._upkeep.count_nodes()
+        elif kind == SANDBOX_SNAPSHOT:
+            self.snapshots_changed(obj["metadata"]["namespace"])
         else:
             self._upkeep.look_soon()
             if kind == SANDBOX_TEMPLATE:
@@ -280,6 +286,11 @@ class KubernetesFleet:
         if found is None or made is None or not self._observer.is_of(made, sandbox):
             return False
         return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
+
+    def snapshots_changed(self, namespace: str) -> None:
+        """A snapshot of the namespace, or an object that stands for one, has come, changed or gone."""
+        if self.on_snapshots is not None:
+            self.on_snapshots(namespace)
 
     def park_with(self, parking: Refill, hooks: Parking) -> None:
         """From now on sessions can be kept in snapshots. Both are one object."""

@@ -42,6 +42,7 @@ from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshot
 from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
 from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.kubernetes.snapshots.rounds import SnapshotRounds
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
@@ -279,6 +280,7 @@ async def listen(
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     parties = Parties(kubernetes, credentials, api)
     _park(kubernetes, api, ClusterParking(kubernetes, link, parties, wall_clock, write))
+    _show(kubernetes, SnapshotRounds(kube, kubernetes, link, parties, wall_clock))
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
@@ -302,6 +304,11 @@ def _park(kubernetes: KubernetesFleet, api: KubernetesFleetApi, parking: Cluster
     kubernetes.park_with(parking, parking)
     kubernetes.at_end.append(parking.close)
     kubernetes.beside.append(Unattended(kubernetes.fleet, kubernetes.suspender, parking).run)
+
+
+def _show(kubernetes: KubernetesFleet, rounds: SnapshotRounds) -> None:
+    kubernetes.on_snapshots = rounds.look_soon
+    kubernetes.beside.append(rounds.run)
 
 
 def _add_snapshots(

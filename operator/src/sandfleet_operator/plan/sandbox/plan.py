@@ -82,8 +82,8 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
     if parked.has_old_volume_on_record(seen):
         # Its name is the one that would be looked for.
         return Plan(status=replace(status, workspace_claim=""), status_first=True)
-    if left := parked.left_on_lost_node(seen):
-        return Plan(status=status, actions=left)
+    if lost := parked.left_on_lost_node(seen):
+        return Plan(status=status, actions=lost)
     return _plan_to_run(seen, now, settings)
 
 

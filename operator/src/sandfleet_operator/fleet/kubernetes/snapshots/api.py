@@ -56,6 +56,7 @@ class KubernetesSnapshots:
                 if event["event"] == "progress":
                     yield pb.CreateSnapshotResponse(progress=progress(event))
                 else:
+                    self._kubernetes.snapshots_changed(party.tenant)
                     yield pb.CreateSnapshotResponse(snapshot=message(event["snapshot"]))
 
     async def restore(
@@ -90,7 +91,9 @@ class KubernetesSnapshots:
     async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
         check_reference(request.snapshot)
         await self._may(caller, "delete", request.namespace)
-        return pb.DeleteSnapshotResponse(existed=await self._transfers.forget(request.namespace, request.snapshot))
+        existed = await self._transfers.forget(request.namespace, request.snapshot)
+        self._kubernetes.snapshots_changed(request.namespace)
+        return pb.DeleteSnapshotResponse(existed=existed)
 
     async def export(
         self, caller: Caller, request: pb.ExportSnapshotRequest
@@ -119,7 +122,9 @@ class KubernetesSnapshots:
         words = {"name": header.name, "template": template, "owner": caller.username}
         job = self._jobs.run("import", tenant=header.namespace, words=words, offers=offers)
         async with aclosing(job) as events:
-            return pb.ImportSnapshotResponse(snapshot=message((await self._imported(events, requests))["snapshot"]))
+            event = await self._imported(events, requests)
+        self._kubernetes.snapshots_changed(header.namespace)
+        return pb.ImportSnapshotResponse(snapshot=message(event["snapshot"]))
 
     async def _imported(
         self, events: AsyncGenerator[Event, None], requests: AsyncIterator[pb.ImportSnapshotRequest]
