@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from sandfleet._arguments import checked
@@ -15,13 +16,12 @@ from sandfleet.errors import InvalidArgument, LimitReached, ProtocolError
 from sandfleet.observe import tracing
 from sandfleet.resources.contexts import context_name
 from sandfleet.resources.files.transfer import sending, server_rejected_upload
+from sandfleet.values.execution import Context
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
-    from sandfleet.values.execution import Context
 
 Library = Literal["pandas", "polars", "pyarrow"]
-_DEFAULT_LIMIT = 256 * 1024 * 1024
 # The stream has heads of batches and a schema beside the columns.
 _SLACK = 16 * 1024 * 1024
 _PIECE = 1024 * 1024
@@ -51,7 +51,7 @@ class AsyncTables:
         *,
         context: str | Context = "default",
         library: Library | None = None,
-        limit: int = _DEFAULT_LIMIT,
+        limit: int = 256 << 20,
         timeout: float | None = None,
     ) -> Any:
         """Return a copy of the table that a variable holds.
@@ -105,6 +105,37 @@ class AsyncTables:
         data = await asyncio.to_thread(_written, name, table)
         kind = library or arrow.kind_of(table)
         await put(self._link, name, data, context_id=context_name(context), kind=kind, timeout=timeout)
+
+
+class AsyncContextHandle(Context):
+    """A context as `create_context`, `fork_context`, `list_contexts` and `restart_context` return it.
+
+    It has the fields of `Context`, which say what was known when it was asked for, and the tables in its variables.
+    """
+
+    _tables: AsyncTables
+
+    def __init__(self, context: Context, tables: AsyncTables) -> None:
+        """Use `create_context` or `list_contexts`."""
+        super().__init__(**{each.name: getattr(context, each.name) for each in fields(context)})
+        object.__setattr__(self, "_tables", tables)
+
+    @checked
+    async def get(
+        self,
+        name: str,
+        *,
+        library: Library | None = None,
+        limit: int = 256 << 20,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return a copy of the table that a variable of this context holds, as `sandbox.tables.get` does."""
+        return await self._tables.get(name, context=self, library=library, limit=limit, timeout=timeout)
+
+    @checked
+    async def put(self, name: str, table: Any, *, library: Library | None = None, timeout: float | None = None) -> None:
+        """Make a variable of this context from a table, as `sandbox.tables.put` does."""
+        await self._tables.put(name, table, context=self, library=library, timeout=timeout)
 
 
 async def put(
