@@ -99,7 +99,7 @@ async def test_a_million_rows_go_both_ways_and_the_context_can_be_copied_after_t
     [
         ("", "df", NotFoundError, "NoTable"),
         ("df = [1]", "df", PreconditionFailed, "NotATable"),
-        (ODD, "odd", PreconditionFailed, "NotATable"),
+        (ODD, "odd", PreconditionFailed, "UnsupportedColumn"),
         ("", "df; import os", InvalidArgument, "InvalidArgument"),
         ("", "", InvalidArgument, "InvalidArgument"),
     ],

@@ -186,6 +186,10 @@ def _check_installed() -> None:
 def _read(name: str, data: bytearray, library: str) -> Any:
     try:
         return arrow.read(data, library)
+    except arrow.TableError as error:
+        if error.reason == "TooLarge":
+            raise LimitReached(f"cannot get {name}: {error}", reason=error.reason) from None
+        raise ProtocolError(f"cannot get {name}: {error}", reason=error.reason) from None
     except ValueError as error:
         raise ProtocolError(f"cannot get {name}: {error}") from None
 
@@ -193,5 +197,5 @@ def _read(name: str, data: bytearray, library: str) -> Any:
 def _written(name: str, table: Any) -> memoryview:
     try:
         return arrow.streamed(arrow.as_arrow(table))
-    except ValueError as error:
-        raise InvalidArgument(f"cannot put {name}: {error}") from None
+    except arrow.TableError as error:
+        raise InvalidArgument(f"cannot put {name}: {error}", reason=error.reason) from None

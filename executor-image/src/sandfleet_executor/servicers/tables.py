@@ -70,16 +70,23 @@ class TableMethods:
 
 
 async def pieces(requests: AsyncIterator[pb.PutTableRequest], most: int) -> AsyncIterator[bytes]:
-    """The data up to the client's explicit end: grpc.aio ends a broken stream in the same way. Raises ApiError."""
-    size = 0
+    """The data up to the client's explicit end: grpc.aio ends a broken stream in the same way. Raises ApiError.
+
+    The last piece comes when the end has come: an interpreter that has all of a table makes a variable of it.
+    """
+    size, last = 0, b""
     async for request in requests:
         match request.WhichOneof("part"):
             case "data":
                 size += len(request.data)
                 if size > most:
                     raise ApiError(Code.RESOURCE_EXHAUSTED, "TooLarge", f"cannot put a table of more than {most} bytes")
-                yield request.data
+                if request.data:
+                    if last:
+                        yield last
+                    last = request.data
             case "end" if request.end.size == size:
+                yield last
                 return
             case "end":
                 raise invalid("InvalidStream", f"cannot put a table: {size} bytes came of {request.end.size}")

@@ -12,8 +12,21 @@ DEFAULT_SECONDS, MAX_SECONDS = 60.0, 600.0
 MAX_BYTES = 1 << 30
 MAX_NAME = 256
 LIBRARIES = ("pandas", "polars", "pyarrow")
+# Those whose tables are what has come.
+UNCOPIED = ("polars", "pyarrow")
 # What an interpreter may say of a table that is not there. The servicer has their statuses.
-REASONS = ("NoTable", "NotATable", "NotArrow", "TooLarge", "LibraryMissing")
+REASONS = (
+    "NoTable",
+    "NotATable",
+    "UnsupportedColumn",
+    "NotArrow",
+    "NotTaken",
+    "TooLarge",
+    "OutOfMemory",
+    "LibraryMissing",
+)
+# What a stream of Arrow IPC ends with.
+END = b"\xff\xff\xff\xff\0\0\0\0"
 MAX_COUNT = 1 << 62
 MAX_MESSAGE = 1000
 
@@ -28,13 +41,14 @@ class NoTableError(Exception):
 
 @dataclass(frozen=True)
 class Moved:
-    """A table to move. `kind` is its library, where one comes in."""
+    """A table to move. `kind` is its library, where one comes in. `lent`: to another context of the session."""
 
     op: str
     name: str
     seconds: float
     most_bytes: int = MAX_BYTES
     kind: str = ""
+    lent: bool = False
 
     @property
     def verb(self) -> str:
@@ -43,7 +57,7 @@ class Moved:
     @property
     def header(self) -> dict[str, Any]:
         """The request to the interpreter."""
-        return {"op": self.op, "name": self.name, "most_bytes": self.most_bytes}
+        return {"op": self.op, "name": self.name, "most_bytes": self.most_bytes, "lent": self.lent}
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,14 @@ def parse(header: Mapping[str, Any]) -> Table:
     if columns >= 1 << 31:
         raise BadFrame("cannot read what the interpreter says of a table: not a count")
     return Table(str(header["kind"]), rows, columns, size)
+
+
+def most_for(room: int, come: int, kind: str) -> int:
+    """How large a table may become that comes: `come` of it is there, and `room` is left, all in bytes.
+
+    Pandas and DuckDB copy it, and have it twice for a moment. Such as do not fit would cost a context its variables.
+    """
+    return (room + come) // (1 if kind in UNCOPIED else 2)
 
 
 def _count(value: Any) -> int:

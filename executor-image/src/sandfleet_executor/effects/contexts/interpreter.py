@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -218,6 +219,15 @@ class Interpreter:
 
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)
+
+    async def interrupt_now(self) -> None:
+        """As `interrupt`; returns when it has reached the process. Raises NamespaceError."""
+        self.interrupt()
+        await self._namespace.ping()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """While it works, and no cell of it runs."""
+        return self._namespace.busy()
 
     def kill(self) -> None:
         """Ends the process and everything below it."""
