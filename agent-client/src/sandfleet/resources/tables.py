@@ -65,7 +65,7 @@ class AsyncTables:
             context_id=context_name(context), name=name, max_bytes=limit, timeout=convert.seconds(timeout)
         )
 
-        async def attempt(connection: Connection) -> tuple[str, bytearray]:
+        async def attempt(connection: Connection) -> tuple[api.interpreter.TableInfo, bytearray]:
             call = connection.interpreter.GetTable(request, metadata=connection.metadata())
             patience = _patience(self._link, timeout)
             try:
@@ -77,13 +77,13 @@ class AsyncTables:
                     data += part.data
                     if len(data) > limit + _SLACK:
                         raise LimitReached(f"cannot get {name}: it has more than {limit} bytes")
-                return first.info.kind, data
+                return first.info, data
             finally:
                 call.cancel()
 
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
-            kind, data = await self._link.run(attempt, resend=True)
-        return await asyncio.to_thread(_read, name, data, library or kind)
+            info, data = await self._link.run(attempt, resend=True)
+        return await asyncio.to_thread(_read, name, data, library or info.kind, info.rows)
 
     @checked
     async def put(
@@ -183,9 +183,9 @@ def _check_installed() -> None:
         raise InvalidArgument("cannot move tables: pyarrow is not installed; it comes with the extra sandfleet[arrow]")
 
 
-def _read(name: str, data: bytearray, library: str) -> Any:
+def _read(name: str, data: bytearray, library: str, rows: int) -> Any:
     try:
-        return arrow.read(data, library)
+        return arrow.read(data, library, rows)
     except arrow.TableError as error:
         if error.reason == "TooLarge":
             raise LimitReached(f"cannot get {name}: {error}", reason=error.reason) from None

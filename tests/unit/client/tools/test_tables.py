@@ -131,6 +131,13 @@ def test_a_table_that_is_none_or_may_be_larger_than_its_bytes_is_refused(data, k
         tables.read(data, kind)
 
 
+def test_a_table_of_fewer_rows_than_were_said_is_none():
+    data = stream(named([1, 2]))
+    assert len(tables.read(data, "pandas", 2)) == 2
+    with pytest.raises(ValueError, match="2 rows came of 3"):
+        tables.read(data, "pandas", 3)
+
+
 def test_an_offset_beyond_the_data_is_refused():
     data = stream(named(["abc", "def"]))
     wrong = data.replace(struct.pack("<iii", 0, 3, 6), struct.pack("<iii", 0, 3, 1 << 30))

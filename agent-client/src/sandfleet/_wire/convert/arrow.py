@@ -94,10 +94,10 @@ def written(value: Any) -> bytes | None:
         return None
 
 
-def read(data: Any, kind: Any) -> Any:
+def read(data: Any, kind: Any, rows: int | None = None) -> Any:
     """The table of a stream of Arrow, in the library that `kind` names where that is installed, or as one of pyarrow.
 
-    Raises TableError.
+    `rows`: how many it is to have, where that is known. Raises TableError.
     """
     if not has("pyarrow"):
         raise _unreadable("pyarrow is not installed; it comes with the extra sandfleet[arrow]", "LibraryMissing")
@@ -116,6 +116,8 @@ def read(data: Any, kind: Any) -> Any:
         raise
     except (pa.ArrowException, OSError, struct.error) as error:
         raise _unreadable(str(error)) from None
+    if rows is not None and table.num_rows != rows:
+        raise _unreadable(f"{table.num_rows} rows came of {rows}")
     if table.num_rows * max(1, table.num_columns) > CELLS_PER_BYTE * len(data):
         raise _unreadable("it has more rows than its bytes can hold")
     if kind == "pandas" and has("pandas") and (boxes := columns.boxes(table)) > max(BOXES, len(data) // BYTES_PER_BOX):

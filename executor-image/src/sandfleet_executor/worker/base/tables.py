@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 def has(library: str) -> bool:
     """Whether it can be imported. It may be installed, or removed, from one call to the next."""
-    return library in sys.modules or find_spec(library) is not None
+    return sys.modules.get(library) is not None or find_spec(library) is not None
 
 
 def kind_of(value: Any) -> str:
