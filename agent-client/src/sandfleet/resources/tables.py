@@ -36,8 +36,9 @@ class AsyncTables:
     index comes along; one that has a name comes as a column.
 
     Raises PreconditionFailed (ContextBusy: a cell runs or waits; LanguageCannot: the context's language has no tables;
-    NotATable; LibraryMissing: the sandbox has no pyarrow), NotFoundError (no such context or variable), LimitReached,
-    InvalidArgument, and SandboxError with the reason NoAnswer.
+    NotATable; UnsupportedColumn, which the message names; NotTaken: SQL says why; LibraryMissing: the sandbox has no
+    pyarrow), NotFoundError (no such context or variable), LimitReached (TooLarge, OutOfMemory, TooMany),
+    InvalidArgument, ProtocolError (what came is no such table), and SandboxError with the reason NoAnswer.
     """
 
     def __init__(self, link: Link) -> None:
