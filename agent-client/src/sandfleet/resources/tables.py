@@ -144,7 +144,7 @@ async def put(
 ) -> None:
     """Make a variable of a stream of Arrow."""
     header = api.interpreter.PutTableHeader(
-        context_id=context_id, name=name, kind=kind, timeout=convert.seconds(timeout)
+        context_id=context_id, name=name, kind=kind, timeout=convert.seconds(timeout), size_bytes=len(data)
     )
     patience = _patience(link, timeout)
 

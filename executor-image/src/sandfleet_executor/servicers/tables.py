@@ -51,10 +51,10 @@ class TableMethods:
             raise invalid("InvalidStream", "cannot put a table: the stream has to begin with a header")
         header = first.header
         with typed_failures(header.name), self._move(header.context_id) as found:
-            asked = tables.check(tables.TAKE, header.name, convert.seconds(header, "timeout"), kind=header.kind)
-            return pb.PutTableResponse(
-                info=describe(await found.put(asked, pieces(request_iterator, asked.most_bytes)))
-            )
+            seconds = convert.seconds(header, "timeout")
+            asked = tables.check(tables.TAKE, header.name, seconds, kind=header.kind, size=header.size_bytes)
+            most = asked.size or asked.most_bytes
+            return pb.PutTableResponse(info=describe(await found.put(asked, pieces(request_iterator, most))))
 
     @contextmanager
     def _move(self, context_id: str) -> Iterator[Tables]:
@@ -78,13 +78,14 @@ async def pieces(requests: AsyncIterator[pb.PutTableRequest], most: int) -> Asyn
     async for request in requests:
         match request.WhichOneof("part"):
             case "data":
-                size += len(request.data)
+                data = request.data
+                size += len(data)
                 if size > most:
                     raise ApiError(Code.RESOURCE_EXHAUSTED, "TooLarge", f"cannot put a table of more than {most} bytes")
-                if request.data:
+                if data:
                     if last:
                         yield last
-                    last = request.data
+                    last = data
             case "end" if request.end.size == size:
                 yield last
                 return

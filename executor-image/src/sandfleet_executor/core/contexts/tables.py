@@ -41,18 +41,27 @@ class NoTableError(Exception):
 
 @dataclass(frozen=True)
 class Moved:
-    """A table to move. `kind` is its library, where one comes in. `lent`: to another context of the session."""
+    """A table to move. `kind` is its library, where one comes in, and `size` the bytes of its stream; 0: not known.
+
+    `lent`: to another context of the session.
+    """
 
     op: str
     name: str
     seconds: float
     most_bytes: int = MAX_BYTES
     kind: str = ""
+    size: int = 0
     lent: bool = False
 
     @property
     def verb(self) -> str:
         return "get" if self.op == GIVE else "put"
+
+    @property
+    def word(self) -> dict[str, Any]:
+        """What the interpreter is told of a table that comes in."""
+        return {"event": "table", "kind": self.kind, "size": self.size}
 
     @property
     def header(self) -> dict[str, Any]:
@@ -70,8 +79,8 @@ class Table:
     size: int
 
 
-def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, kind: str = "") -> Moved:
-    """Raises BadRequest."""
+def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, *, kind: str = "", size: int = 0) -> Moved:
+    """Raises BadRequest, and NoTableError for one that is too large."""
     verb = "get" if op == GIVE else "put"
     if not name.isidentifier() or len(name) > MAX_NAME:
         raise BadRequest(
@@ -83,7 +92,9 @@ def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, kind: 
         raise BadRequest(f"cannot {verb} {name}: the limit is {most_bytes} bytes, and the most is {MAX_BYTES}")
     if kind and kind not in LIBRARIES:
         raise BadRequest(f"cannot {verb} {name} as {kind[:80]!r}: libraries are {', '.join(LIBRARIES)}")
-    return Moved(op, name, seconds or DEFAULT_SECONDS, most_bytes or MAX_BYTES, kind or "pyarrow")
+    if size > MAX_BYTES:
+        raise NoTableError("TooLarge", f"cannot {verb} {name}: it has {size} bytes, and the most is {MAX_BYTES}")
+    return Moved(op, name, seconds or DEFAULT_SECONDS, most_bytes or MAX_BYTES, kind or "pyarrow", size)
 
 
 def parse(header: Mapping[str, Any]) -> Table:

@@ -15,7 +15,7 @@ from sandfleet_executor.core.contexts import tables
 from sandfleet_executor.core.contexts.frames import BadFrame
 from sandfleet_executor.core.contexts.tables import Moved, NoTableError, Table
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.effects.contexts.interpreter import Interpreter
+from sandfleet_executor.effects.contexts.interpreter import Interpreter, wide_pair
 from sandfleet_executor.effects.contexts.interpreter_slot import ContextServices, ContextSpec
 from sandfleet_executor.effects.contexts.looks import CannotLookError, ContextBusyError, NoAnswerError
 from sandfleet_executor.effects.contexts.queue import CellQueue
@@ -24,7 +24,7 @@ from sandfleet_executor.worker.base import frames
 from sandfleet_executor.worker.base.frames import Frame, FrameError
 from sandfleet_executor.worker.languages import PYTHON, declared
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 19
 # Of what says what a table is, in bytes.
 MAX_WORD = 16 << 10
 # How long an interpreter may take to end its part by itself where the other side has gone, and after it was
@@ -38,8 +38,9 @@ LEND_SECONDS = 5.0
 STREAM_SLACK = 16 << 20
 # Tables from this size on are compared with the memory that is left, in bytes.
 LARGE_BYTES = 8 << 20
-# How old a look at the session's memory may be, in seconds.
-MEMORY_AGE = 0.05
+# How old a look at the session's memory may be, in seconds: a fresh one takes milliseconds. And for tables from this
+# size on, in bytes.
+MEMORY_AGE, FRESH_AGE, FRESH_BYTES = 1.0, 0.05, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Around:
     start: Callable[[], Awaitable[Interpreter]]
     # There is a new variable.
     changed: Callable[[], None]
-    # The memory that the session has left, in bytes.
-    room: Callable[[], Awaitable[int]]
+    # The memory that the session has left for a table of so many bytes.
+    room: Callable[[int], Awaitable[int]]
 
     @classmethod
     def of(
@@ -62,8 +63,9 @@ class Around:
             await services.session.settled(None)
             return await start()
 
-        async def room() -> int:
-            used = await (await services.session.namespace()).usage(MEMORY_AGE)
+        async def room(size: int) -> int:
+            age = MEMORY_AGE if size < FRESH_BYTES else FRESH_AGE
+            used = await (await services.session.namespace()).usage(age)
             return services.memory_bytes() - int(used["memory"]) - int(used["tmp"])
 
         return cls(settled, changed, room)
@@ -103,7 +105,7 @@ class Tables:
     async def put(self, asked: Moved, data: AsyncIterator[bytes]) -> Table:
         """Makes a variable of the bytes of a table. Raises as `get`, and what `data` raises."""
         async with self._line(asked) as line:
-            await line.write(frames.encode({"event": "table", "kind": asked.kind}))
+            await line.write(frames.encode(asked.word))
             async for piece in self._fitting(asked, data):
                 if not await line.write(piece):
                     break
@@ -117,13 +119,15 @@ class Tables:
     async def _fitting(self, asked: Moved, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The pieces, as long as there is memory for all of them. Raises NoTableError."""
         kind = asked.kind if self._spec.language == PYTHON else ""
-        size, most = 0, LARGE_BYTES
+        size, most = asked.size, LARGE_BYTES
+        come = 0
         async for piece in data:
-            size += len(piece)
+            come += len(piece)
+            size = max(size, come)
             if most == LARGE_BYTES < size:
-                most = max(most, tables.most_for(await self._around.room(), size, kind))
+                most = max(most, tables.most_for(await self._around.room(size), come, kind))
             if size > most:
-                why = f"its first {size} bytes are more than the memory that is left has room for, {most} bytes"
+                why = f"its {size} bytes are more than the memory that is left has room for, {most} bytes"
                 raise NoTableError("OutOfMemory", f"cannot put {asked.name}: {why}")
             yield piece
 
@@ -183,7 +187,7 @@ class Line:
     @classmethod
     @contextlib.asynccontextmanager
     async def to(cls, interpreter: Interpreter, asked: Moved) -> AsyncIterator["Line"]:
-        ours, theirs = socket.socketpair()
+        ours, theirs = wide_pair()
         with ours:
             with theirs:
                 interpreter.tell(asked.header, theirs.fileno())

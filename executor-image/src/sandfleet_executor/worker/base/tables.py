@@ -19,7 +19,8 @@ LIBRARIES = ("pandas", "polars", "pyarrow")
 BATCH_ROWS = 1 << 17
 # A table of smaller pieces is put together first: each costs a head.
 SPLINTER_ROWS = 1 << 10
-BUFFER_BYTES = 1 << 20
+# How much larger than the table its stream may be before a larger buffer is needed.
+BUFFER_BYTES = 1 << 18
 MAX_DEPTH = 16
 # What a stream of Arrow ends with.
 END = b"\xff\xff\xff\xff\0\0\0\0"
@@ -158,14 +159,29 @@ def receive(sock: socket.socket) -> tuple[Any, str]:
     if said.get("event") == "refused":
         raise RefusedError(str(said.get("reason")), str(said.get("message")))
     check_library()
-    source = _Source(sock, "r")
     try:
-        table = read_arrow(io.BufferedReader(source, BUFFER_BYTES))
+        # The table is where its bytes have come to.
+        table = read_arrow(data := _all_of(sock, int(said.get("size") or said.get("bytes") or 0)))
     except MemoryError:
         raise RefusedError("OutOfMemory", "cannot read a table: there is no memory for it") from None
-    if source.last != END or ("rows" in said and table.num_rows != said["rows"]):
+    # A stream that has broken off between two batches reads like a shorter table.
+    if bytes(data[-len(END) :]) != END or ("rows" in said and table.num_rows != said["rows"]):
         raise ValueError("cannot read a table: it ended too early")
     return table, str(said.get("kind"))
+
+
+def _all_of(sock: socket.socket, about: int) -> Any:
+    """All bytes that come, in one buffer of Arrow. `about`: how many there may be."""
+    import pyarrow as pa
+
+    buffer, size = pa.allocate_buffer(about + BUFFER_BYTES), 0
+    while come := sock.recv_into(memoryview(buffer)[size:]):
+        size += come
+        if size == buffer.size:
+            larger = pa.allocate_buffer(2 * size)
+            memoryview(larger)[:size] = memoryview(buffer)
+            buffer = larger
+    return buffer.slice(0, size)
 
 
 def take(sock: socket.socket, name: str, library: str = "") -> tuple[Any, Any]:
@@ -255,18 +271,6 @@ def _is_plain(kind: Any) -> bool:
         return bool(kind.byte_width > 0)
     texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
     return bool(types.is_primitive(kind) or types.is_decimal(kind) or any(is_one(kind) for is_one in texts))
-
-
-class _Source(socket.SocketIO):
-    """Knows what it has read last: a stream that has broken off between two batches reads like a shorter table."""
-
-    last = b""
-
-    def readinto(self, buffer: Any) -> int | None:
-        size = super().readinto(buffer)
-        if size:
-            self.last = (self.last + bytes(memoryview(buffer)[max(0, size - len(END)) : size]))[-len(END) :]
-        return size
 
 
 class _Sink(io.RawIOBase):

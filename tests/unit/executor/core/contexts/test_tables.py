@@ -14,7 +14,7 @@ def test_a_request_has_the_defaults_where_it_says_nothing():
     asked = tables.check(GIVE, "df", None)
     assert (asked.seconds, asked.most_bytes, asked.kind, asked.verb) == (60, 1 << 30, "pyarrow", "get")
     assert asked.header == {"op": "give", "name": "df", "most_bytes": 1 << 30, "lent": False}
-    assert tables.check(TAKE, "ä" * 256, 600, 1, "polars").verb == "put"
+    assert tables.check(TAKE, "ä" * 256, 600, 1, kind="polars").verb == "put"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,14 @@ def test_a_request_has_the_defaults_where_it_says_nothing():
 )
 def test_a_request_that_is_wrong_is_refused(name, seconds, most, kind, message):
     with pytest.raises(BadRequest, match=message):
-        tables.check(TAKE, name, seconds, most, kind)
+        tables.check(TAKE, name, seconds, most, kind=kind)
+
+
+def test_a_table_that_is_announced_as_too_large_is_refused_before_it_comes():
+    assert tables.check(TAKE, "df", None, size=1 << 30).word == {"event": "table", "kind": "pyarrow", "size": 1 << 30}
+    with pytest.raises(NoTableError, match="it has 1073741825 bytes") as raised:
+        tables.check(TAKE, "df", None, size=(1 << 30) + 1)
+    assert raised.value.reason == "TooLarge"
 
 
 def test_what_an_interpreter_says_of_a_table_is_taken():

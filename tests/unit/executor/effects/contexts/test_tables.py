@@ -65,7 +65,7 @@ def made(part, *, language="python", room=1 << 40):
     async def start():
         return interpreter
 
-    async def left():
+    async def left(size):
         return room
 
     around = tables.Around(start, lambda: changes.append(1), left)
@@ -290,6 +290,21 @@ async def test_a_table_for_which_there_is_no_memory_is_refused_on_its_way(monkey
     assert changes == [1]
     with pytest.raises(NoTableError):
         await made(take, room=9)[0].put(check(TAKE, "df", 5.0, kind="pandas"), of(*parts))
+
+
+async def test_a_table_that_is_announced_as_too_large_for_the_memory_is_refused_at_its_first_piece(monkeypatch):
+    monkeypatch.setattr(tables, "LARGE_BYTES", 10)
+    given = []
+
+    async def parts():
+        for each in (b"a", b"b"):
+            given.append(each)
+            yield each
+
+    found, _, _ = made(read_all, room=50)
+    with pytest.raises(NoTableError, match="its 1000 bytes are more than"):
+        await found.put(check(TAKE, "df", 5.0, kind="polars", size=1000), parts())
+    assert given == [b"a"]
 
 
 async def test_a_busy_context_and_one_without_tables_are_not_asked():

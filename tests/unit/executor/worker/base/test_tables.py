@@ -140,6 +140,14 @@ def test_control_without_its_end_half_a_table_is_read_as_a_whole_one():
     pd.testing.assert_frame_equal(namespace["df"], FRAME, check_dtype=False)
 
 
+@pytest.mark.parametrize("size", [0, 1, len(DATA), len(DATA) + 1, 10 * len(DATA)])
+def test_a_stream_is_read_whole_whatever_was_said_of_its_size(size):
+    with mock.patch.object(tables, "BUFFER_BYTES", 8):
+        theirs, ours = offered(DATA, {"size": size})
+        with theirs, ours:
+            assert tables.receive(theirs)[0].num_rows == 1000
+
+
 def test_fewer_rows_than_were_said_are_no_table():
     theirs, ours = offered(DATA, {"rows": 1001})
     with theirs, ours, pytest.raises(ValueError, match="ended too early"):
