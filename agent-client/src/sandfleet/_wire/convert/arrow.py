@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from functools import cache
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,10 +36,9 @@ class TableError(ValueError):
         self.reason = reason
 
 
-@cache
 def has(library: str) -> bool:
-    """Whether it can be imported."""
-    return find_spec(library) is not None
+    """Whether it can be imported. It may be installed, or removed, from one call to the next."""
+    return sys.modules.get(library) is not None or find_spec(library) is not None
 
 
 def kind_of(value: Any) -> str:

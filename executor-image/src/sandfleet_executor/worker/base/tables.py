@@ -255,6 +255,7 @@ def _why_not(field: Any, depth: int) -> str:
 
 
 def _is_folded(kind: Any) -> bool:
+    """Whether it is of lists or fields whose values follow each other, at least one for each of its own."""
     from pyarrow import types
 
     if types.is_struct(kind):
