@@ -240,6 +240,7 @@ def _why_not(field: Any, depth: int) -> str:
     if isinstance(kind, pa.BaseExtensionType):
         return f"has the extension type {str(kind)[:80]}"
     if name := (field.metadata or {}).get(EXTENSION):
+        # Other libraries, as polars, make a type of it.
         return f"has the extension type {name[:80].decode(errors='replace')}"
     if depth > MAX_DEPTH:
         return "is nested too deeply"
