@@ -34,6 +34,12 @@ WORKS = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/snapshotte
 FRAME = "import pandas as pd, os\ndf = pd.DataFrame({'a': range(1000)})\nopen('rows.csv', 'w').write(df.to_csv())"
 SEEN = "int(df.a.sum()), os.path.getsize('rows.csv')"
 
+# Sessions that sleep at the same time, and copies of one: SANDFLEET_PARKED=20 is the whole of it.
+PARKED = int(os.environ.get("SANDFLEET_PARKED", "4"))
+COPIES = max(3, PARKED // 2)
+# Of these so many are put to sleep and woken side by side.
+AT_ONCE = 3
+
 # Beside ten other pods an interpreter that is restored may not begin in time, which the restore then says.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone(on="cluster")]
 
@@ -97,7 +103,7 @@ def bed(images, kinds, s3, tmp_path_factory):
         )
         operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
         api.create(template(work))
-        spec = {"templateRef": {"name": "python"}, "replicas": 2, "maxSize": 6}
+        spec = {"templateRef": {"name": "python"}, "replicas": 2, "maxSize": 16}
         api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec=spec))
         keys = {"AWS_ACCESS_KEY_ID": s3.root.access_key, "AWS_SECRET_ACCESS_KEY": s3.root.secret_key}
         url = f"s3://{bucket}/snapshots?endpoint={s3.endpoint}&region={s3.region}"
@@ -374,6 +380,65 @@ async def test_kubectl_takes_shows_and_deletes_snapshots(bed, tmp_path):
         assert _saved(bed, "of-nothing")["conditions"][0]["reason"] == "NotSaved"
         api.delete("SandboxSnapshot", "of-nothing", work)
         await eventually(lambda: _saved(bed, "of-nothing") is None)
+
+
+async def _asleep(sandbox):
+    """A busy node takes longer to end a pod than a call waits."""
+    with contextlib.suppress(SandboxSuspended):
+        while True:
+            try:
+                await sandbox.suspend(to="snapshot")
+            except UnavailableError:
+                await asyncio.sleep(1)
+            else:
+                return
+
+
+async def test_many_sessions_sleep_without_pods_and_volumes_and_go_on(bed, tmp_path):
+    turns, slept, woken, seen = asyncio.Semaphore(AT_ONCE), [], [], {}
+
+    async def asleep(fleet, number):
+        async with turns:
+            sandbox = await AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=400)
+            await sandbox.run_code(f"import pandas as pd\ndf = pd.DataFrame({{'a': range({1000 + number})}})")
+            seen[sandbox.sandbox_id] = (await sandbox.run_code("len(df), int(df.a.sum())")).text
+            began = time.monotonic()
+            await _asleep(sandbox)
+            slept.append(time.monotonic() - began)
+
+    async def awake(fleet, sandbox_id):
+        async with turns:
+            began = time.monotonic()
+            sandbox = await AsyncSandbox.resume(sandbox_id, fleet=fleet, max_wait=400)
+            assert (await sandbox.run_code("len(df), int(df.a.sum())")).text == seen[sandbox_id]
+            woken.append(time.monotonic() - began)
+            await sandbox.kill()
+
+    async with connected(bed, tmp_path) as fleet:
+        await asyncio.gather(*(asleep(fleet, number) for number in range(PARKED)))
+        for sandbox_id in seen:
+            await eventually(lambda one=sandbox_id: not _has_volume(bed, one), seconds=300)
+        sessions = {one.partition("/")[2] for one in seen}
+        pods = {one["metadata"]["name"] for one in bed.cluster.api.list("Pod", bed.namespaces[0])}
+        assert not pods & sessions
+        assert len(seen) == PARKED
+        await asyncio.gather(*(awake(fleet, sandbox_id) for sandbox_id in seen))
+    for what, times in (("suspended", slept), ("resumed, with a first cell", woken)):
+        times.sort()
+        print(f"{PARKED} sessions {what}: p50 {times[len(times) // 2]:.1f} s, longest {times[-1]:.1f} s")
+
+
+async def test_a_session_is_forked_into_many(bed, tmp_path):
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=400) as sandbox,
+    ):
+        await sandbox.run_code(FRAME)
+        seen, began = (await sandbox.run_code(SEEN)).text, time.monotonic()
+        copies = await sandbox.fork(COPIES)
+        print(f"a fork of {COPIES}: {time.monotonic() - began:.1f} s")
+        assert [(await one.run_code(SEEN)).text for one in copies] == [seen] * COPIES
+        await asyncio.gather(*(one.kill() for one in copies))
 
 
 async def eventually_runs(sandbox, code, seconds=240):
