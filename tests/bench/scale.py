@@ -24,7 +24,7 @@ import crowd
 import queues
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_POOL, SANDBOX_QUEUE, SANDBOX_TEMPLATE
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_POOL, SANDBOX_QUEUE, SANDBOX_TEMPLATE, Json, Kind
 from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.reflector import TURN
@@ -236,8 +236,14 @@ async def _edits(measured: Measured, fleet: KubernetesFleet, served: crowd.Crowd
         ("a pool of as many warm sandboxes is emptied", SANDBOX_POOL, empty),
     )
     for name, kind, obj in edits:
+        await measured.longest(name, _shown(served, kind, obj))
+
+
+async def _shown(served: crowd.Crowd, kind: Kind, *objects: Json) -> None:
+    """Changes that a watch shows together, and what they set off."""
+    for obj in objects:
         served.add(kind, obj)
-        await measured.longest(name, asyncio.sleep(REST))
+    await asyncio.sleep(REST)
 
 
 class _Allowed:
