@@ -9,7 +9,8 @@ from typing import Any
 
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Event, Invalid, Json, Kind, Listing, NotFound, Ref
-from sandfleet_operator.cluster.kube_api import PagedLists
+from sandfleet_operator.cluster.kube import ListText
+from sandfleet_operator.cluster.kube_api import PART, PagedLists
 from sandfleet_operator.cluster.tasks import a_turn
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_objects import PatchError, json_patch
@@ -70,9 +71,12 @@ class Crowd(PagedLists):
         texts = [text for (place, _), text in self._texts.get(kind, {}).items() if namespace in {None, place}]
         for start in range(0, max(1, len(texts)), limit):
             await a_turn()
-            page = json.loads(b'{"items":[' + b",".join(texts[start : start + limit]) + b"]}")
-            items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"])
-            yield Listing(tuple(items), str(self._version))
+            said = b'],"metadata":{"resourceVersion":"%d"}}' % self._version
+            page = ListText(b'{"items":[' + b",".join(texts[start : start + limit]) + said)
+            for part in page.parts(PART):
+                items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in part)
+                yield Listing(tuple(items), page.resource_version)
+                await a_turn()
 
     async def watch(
         self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = ""

@@ -23,6 +23,7 @@ from sandfleet_operator.api.kube import (
     Unreachable,
 )
 from sandfleet_operator.cluster.kube import Kube, configure, connect
+from sandfleet_operator.cluster.kube_api import PART
 
 ONE = Ref(CONFIG_MAP, "here", "one")
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "here", "name": "one"}}
@@ -86,6 +87,23 @@ async def test_an_answer_that_is_not_an_object_is_an_error(serve: Serve, body: s
     kube = await serve(saying(200, body))
     with pytest.raises(Unreachable, match="not a JSON object"):
         await kube.get(ONE)
+
+
+@pytest.mark.parametrize("body", ["<html>hello</html>", "[]", "", '{"items":[{}]}', '{"items":[{}'])
+async def test_an_answer_that_is_not_a_list_is_an_error(serve: Serve, body: str):
+    kube = await serve(saying(200, body))
+    with pytest.raises(Unreachable, match=r"cannot list configmaps: the answer is not a JSON object"):
+        await kube.list(CONFIG_MAP, "team-a")
+
+
+async def test_others_get_their_turn_before_each_part_of_a_page(serve: Serve):
+    items = ",".join('{"metadata":{"name":"x"}}' for _ in range(3 * PART + 1))
+    kube = await serve(saying(200, f'{{"items":[{items}],"metadata":{{"resourceVersion":"7"}}}}'))
+    turns, sizes = [], []
+    async for part in kube.pages(CONFIG_MAP):
+        sizes.append((len(part.items), len(turns)))
+        asyncio.get_running_loop().call_soon(turns.append, "others")
+    assert sizes == [(PART, 0), (PART, 1), (PART, 2), (1, 3), (0, 4)]
 
 
 async def test_a_call_ends_at_its_deadline(serve: Serve):

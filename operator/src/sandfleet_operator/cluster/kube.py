@@ -3,8 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import islice
+from json.decoder import WHITESPACE  # type: ignore[attr-defined] # of the standard decoder itself
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -30,7 +32,7 @@ from sandfleet_operator.api.kube import (
     path,
     ref_of,
 )
-from sandfleet_operator.cluster.kube_api import PagedLists
+from sandfleet_operator.cluster.kube_api import PART, PagedLists
 from sandfleet_operator.cluster.tasks import a_turn
 from sandfleet_operator.telemetry.api_metrics import ApiMetrics
 
@@ -49,6 +51,7 @@ UNLIMITED = aiohttp.ClientTimeout(total=None)
 WATCH = 300.0
 # Seconds without data after which a watch counts as dead: bookmarks come once a minute.
 SILENCE = 90.0
+_decode = json.JSONDecoder().raw_decode
 # Bytes of one event; etcd refuses objects above 1.5 MiB.
 MAX_EVENT = 16 << 20
 
@@ -123,12 +126,16 @@ class Kube(PagedLists):
         while True:
             doing = f"list {kind}"
             text = await self._answer(doing, "GET", collection(kind, namespace or ""), query)
-            await a_turn()
-            page = _parsed(doing, text)
-            # The server leaves apiVersion and kind out of the items.
-            items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
-            yield Listing(tuple(items), page["metadata"]["resourceVersion"])
-            query["continue"] = page["metadata"].get("continue", "")
+            try:
+                page = ListText(text)
+                for part in page.parts(PART):
+                    # The server leaves apiVersion and kind out of the items.
+                    items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in part)
+                    yield Listing(tuple(items), page.resource_version)
+                    await a_turn()
+            except ValueError as error:
+                raise _no_json(doing, text) from error
+            query["continue"] = page.following
             if not query["continue"]:
                 return
 
@@ -332,14 +339,89 @@ class Kube(PagedLists):
         return {"fieldManager": self._manager}
 
 
+class ListText:
+    """The text of a list, read part by part: a page as a whole would keep the event loop from everything else.
+
+    An object is read when it is asked for, and what is not kept of it is gone before the next one is read. So little is
+    new at a time, and Python's collector of cycles has little to look for. What a list says of itself is known when all
+    its objects have been read: it may stand behind them.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        """Raises ValueError where it is no text."""
+        self._text = text.decode()
+        self._metadata: Json = {}
+
+    @property
+    def resource_version(self) -> str:
+        return str(self._metadata.get("resourceVersion", ""))
+
+    @property
+    def following(self) -> str:
+        """Where the next page begins; empty after the last one."""
+        return str(self._metadata.get("continue", ""))
+
+    def parts(self, many: int) -> Iterator[tuple[Json, ...]]:
+        """So many objects, or what is left; at the end an empty part. Raises ValueError where it is no list."""
+        objects = self._objects()
+        while part := tuple(islice(objects, many)):
+            yield part
+        yield ()
+
+    def _objects(self) -> Iterator[Json]:
+        at = self._past("{", 0)
+        while True:
+            name, at = _decode(self._text, at)
+            at = self._past(":", at)
+            if name == "items" and self._text.startswith("[", at):
+                at = yield from self._items(self._past("[", at))
+            else:
+                value, at = _decode(self._text, at)
+                if name == "metadata":
+                    self._metadata = value
+            at = self._skip(at)
+            if self._text.startswith("}", at):
+                break
+            at = self._past(",", at)
+        if not self.resource_version:
+            raise ValueError("a list has a resource version")
+
+    def _items(self, at: int) -> Generator[Json, None, int]:
+        """The objects; returns where they end."""
+        while not self._text.startswith("]", at):
+            item, at = _decode(self._text, at)
+            if not isinstance(item, dict):
+                raise json.JSONDecodeError("Expecting an object", self._text, at)
+            yield item
+            at = self._skip(at)
+            if not self._text.startswith("]", at):
+                at = self._past(",", at)
+        return at + 1
+
+    def _past(self, sign: str, at: int) -> int:
+        """Behind this sign and the space around it. Raises ValueError."""
+        at = self._skip(at)
+        if not self._text.startswith(sign, at):
+            raise json.JSONDecodeError(f"Expecting {sign!r}", self._text, at)
+        return self._skip(at + 1)
+
+    def _skip(self, at: int) -> int:
+        found = WHITESPACE.match(self._text, at)
+        return int(found.end()) if found else at
+
+
 def _parsed(doing: str, text: bytes) -> Json:
     try:
         answer = json.loads(text)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise Unreachable(0, "NotJson", f"cannot {doing}: the answer is not a JSON object: {text[:100]!r}")
+        raise _no_json(doing, text)
     return answer
+
+
+def _no_json(doing: str, text: bytes) -> Unreachable:
+    return Unreachable(0, "NotJson", f"cannot {doing}: the answer is not a JSON object: {text[:100]!r}")
 
 
 def _refused(doing: str, response: aiohttp.ClientResponse, text: bytes) -> Exception:

@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 from sandfleet_operator.api.kube import Event, Json, Kind, Listing, Ref
 
+# Objects of a list that are read before others get their turn: a few milliseconds' work with what is done with them.
+PART = 10
+
 
 class KubeApi(Protocol):
     """Objects are JSON dicts. Each call ends within a bound, is sent once, and raises KubeError.
@@ -30,9 +33,10 @@ class KubeApi(Protocol):
     def pages(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
     ) -> AsyncGenerator[Listing, None]:
-        """The same objects page by page, all as of one version, so that never more than a page is in memory.
+        """The same objects, all as of one version, in parts of PART objects at most.
 
-        Close it when done. Raises Expired if it takes too long.
+        Never more than a page of `limit` objects is in memory, and others get their turn before each part. The version
+        stands in the last part, which may be empty. Close it when done. Raises Expired if it takes too long.
         """
         ...
 
