@@ -6,6 +6,7 @@ Where a watch cannot go on (410), the next list shows what was deleted meanwhile
 import asyncio
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -27,9 +28,11 @@ Keep = Callable[[Json], Json | None]
 Saw = Callable[[Kind, bool, Json, Json | None], None]
 
 
-# Objects of a page, and objects that are taken in before others get their turn: each a few milliseconds' work.
+# Objects of a page, and objects that are taken in before others get their turn: a few milliseconds' work. What a watch
+# shows is also acted upon.
 PAGE = 50
 TURN = 10
+EVENTS_TURN = 4
 
 
 def whole(obj: Json) -> Json:
@@ -50,13 +53,13 @@ async def relist(
 
     Only a page of them is in memory beside what the store keeps, and others get their turn between them.
     """
-    seen: set[tuple[str, str]] = set()
+    seen: defaultdict[str, set[str]] = defaultdict(set)
     version = ""
     async with aclosing(kube.pages(kind, namespace, selector, limit=PAGE)) as pages:
         async for page in pages:
             version = page.resource_version
             async for obj in in_turns(filter(None, map(keep, page.items)), TURN):
-                seen.add((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+                seen[obj["metadata"].get("namespace", "")].add(obj["metadata"]["name"])
                 take_in(store, kind, obj, saw, gone=False)
     for obj in store.keep_only(kind, seen, version, namespace):
         saw(kind, True, obj, obj)
@@ -146,7 +149,7 @@ class Reflector:
         async with aclosing(watching) as events:
             async for event in events:
                 count += 1
-                if count % TURN == 0:
+                if count % EVENTS_TURN == 0:
                     # Events that came together are there without any wait.
                     await asyncio.sleep(0)
                 self._version = event.object["metadata"]["resourceVersion"]

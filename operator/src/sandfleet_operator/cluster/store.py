@@ -3,7 +3,9 @@
 import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Generic, Protocol, TypeVar
 
 from sandfleet_operator.api.kube import Json, Kind, Ref
 from sandfleet_operator.cluster.intake import Intake
@@ -12,11 +14,64 @@ from sandfleet_operator.plan.sandbox.kept import kept
 # Remembered deletions, so that a late answer does not bring an object back.
 MAX_BURIED = 10_000
 
+Word = TypeVar("Word", bound=Hashable)
+
+
+class View(Protocol):
+    """Of one kind, so that a question does not look at thousands.
+
+    It is told of each object that comes (`before` is None), changes, or goes (`after` is None).
+    """
+
+    def changed(self, before: Json | None, after: Json | None) -> None: ...
+
+
+class Counts(Generic[Word]):
+    """How many objects each word is said of."""
+
+    def __init__(self, words: Callable[[Json], Iterable[Word]]) -> None:
+        self._words = words
+        self._counts: Counter[Word] = Counter()
+
+    def changed(self, before: Json | None, after: Json | None) -> None:
+        if before is not None:
+            self._counts.subtract(self._words(before))
+        if after is not None:
+            self._counts.update(self._words(after))
+
+    def items(self) -> list[tuple[Word, int]]:
+        return [(word, count) for word, count in self._counts.items() if count]
+
+
+class Owned:
+    """The objects of each owner, by its uid."""
+
+    def __init__(self) -> None:
+        # Nearly every owner has one.
+        self._names: dict[str, tuple[tuple[str, str], ...]] = {}
+
+    def changed(self, before: Json | None, after: Json | None) -> None:
+        if before is not None:
+            for uid in _owners(before):
+                left = tuple(one for one in self._names.get(uid, ()) if one != _key(before))
+                if left:
+                    self._names[uid] = left
+                else:
+                    self._names.pop(uid, None)
+        if after is not None:
+            for uid in _owners(after):
+                self._names[uid] = (*self._names.get(uid, ()), _key(after))
+
+    def of(self, uid: str) -> Iterator[tuple[str, str]]:
+        """Namespace and name of each."""
+        return iter(self._names.get(uid, ()))
+
 
 class Store:
-    """`in_order`: kinds whose names it keeps in order."""
+    """`in_order`: kinds whose names it keeps in order. `views` are told of each change of their kind."""
 
-    def __init__(self, in_order: Sequence[Kind] = ()) -> None:
+    def __init__(self, in_order: Sequence[Kind] = (), views: Mapping[Kind, Sequence[View]] | None = None) -> None:
+        self._views = views or {}
         self._in_order: dict[Kind, list[str]] = {kind: [] for kind in in_order}
         # Kind → namespace → name.
         self._objects: dict[Kind, dict[str, dict[str, Json]]] = {}
@@ -73,7 +128,9 @@ class Store:
             return False
         if self._buried.get(meta.get("uid", ""), -1) >= version_of(obj):
             return False
-        place[meta["name"]] = kept(kind, obj)
+        place[meta["name"]] = now = kept(kind, obj)
+        for view in self._views.get(kind, ()):
+            view.changed(known, now)
         if known is None and kind in self._in_order:
             insort(self._in_order[kind], _full_name(meta))
         self._changes[kind] += 1
@@ -104,6 +161,8 @@ class Store:
         if known is None or known["metadata"].get("uid") != uid:
             return False
         del place[meta["name"]]
+        for view in self._views.get(kind, ()):
+            view.changed(known, None)
         if (order := self._in_order.get(kind)) is not None:
             del order[bisect_left(order, _full_name(meta))]
         self.intake.forget(Ref(kind, meta.get("namespace", ""), meta["name"]))
@@ -113,20 +172,20 @@ class Store:
         return True
 
     def keep_only(
-        self, kind: Kind, seen: set[tuple[str, str]], version: str, namespace: str | None = None
+        self, kind: Kind, seen: Mapping[str, AbstractSet[str]], version: str, namespace: str | None = None
     ) -> list[Json]:
         """After a list of all objects of a kind (in a namespace): removes those that it had not, and returns them.
 
-        `seen` has their namespaces and names. Objects newer than the list stay.
+        `seen` has their names by namespace. Objects newer than the list stay.
         """
         newest = int(version or 0)
         gone = [
             obj
             for where, place in self._objects.get(kind, {}).items()
             if namespace in {None, where}
-            for name, obj in place.items()
-            # Of thousands of objects only those that are missing are read.
-            if (where, name) not in seen and version_of(obj) <= newest
+            # Of thousands of objects only those that are missing are looked at.
+            for name in sorted(place.keys() - seen.get(where, frozenset()))
+            if version_of(obj := place[name]) <= newest
         ]
         for obj in gone:
             self.remove(kind, obj)
@@ -141,3 +200,12 @@ def version_of(obj: Json) -> int:
     """The resource version as a number. Kubernetes guarantees since 1.35 that it grows; it grew before, too."""
     text = obj["metadata"].get("resourceVersion", "")
     return int(text) if text.isdecimal() else 0
+
+
+def _owners(obj: Json) -> set[str]:
+    return {one["uid"] for one in obj["metadata"].get("ownerReferences") or () if one.get("uid")}
+
+
+def _key(obj: Json) -> tuple[str, str]:
+    meta = obj["metadata"]
+    return meta.get("namespace", ""), meta["name"]

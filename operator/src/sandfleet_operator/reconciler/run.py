@@ -23,7 +23,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.elector import steady
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
-from sandfleet_operator.cluster.tasks import shorten_collections
+from sandfleet_operator.cluster.tasks import collect_in_time, shorten_collections
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.handshake import Greeter
 from sandfleet_operator.executors.services import asked_by
@@ -128,8 +128,9 @@ async def serve(
         async with asyncio.TaskGroup() as group:
             # Kopf handles SIGTERM and SIGINT and ends its watches. Then the rest is cancelled.
             watching = group.create_task(watch(operator, health, settings, namespace))
-            works = (probes.serve(health_port), health.beat(kube), reports.export.run(families), operator.follow())
-            rest = [group.create_task(one) for one in (*works, _lead(operator, lease, signing, health))]
+            works = (probes.serve(health_port), health.beat(kube), reports.export.run(families), collect_in_time())
+            leading = _lead(operator, lease, signing, health)
+            rest = [group.create_task(one) for one in (*works, operator.follow(), leading)]
             await asyncio.wait({watching})
             for task in rest:
                 task.cancel()

@@ -25,7 +25,7 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS, Reviews
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.tasks import shorten_collections
+from sandfleet_operator.cluster.tasks import collect_in_time, shorten_collections
 from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
@@ -152,9 +152,7 @@ def serve(options: Options, assemble: Assemble | None = None, times: LoopTimes |
 
 
 async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: AuditLog, export: Export) -> None:
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ended = _ended_by_signal()
     kube = await connect(MANAGER, options.kubeconfig, kinds=REVIEW_KINDS)
     try:
         signing = Signing(kube, options.namespace, wall_clock)
@@ -177,6 +175,7 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
             kubernetes.follow(),
             lead(kubernetes, lease, desk.run()),
             export.run(families),
+            collect_in_time(),
             ended.wait(),
         )
         # An unforeseen failure ends the process: otherwise keys would grow stale unseen, and claims wait in vain.
@@ -191,6 +190,13 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
             task.result()
     finally:
         await kube.close()
+
+
+def _ended_by_signal() -> asyncio.Event:
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
 
 
 def desk_of(kube: KubeApi, kubernetes: KubernetesFleet, signing: Signing, lease: Lease, audit: AuditLog) -> ReviewDesk:
