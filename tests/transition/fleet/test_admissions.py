@@ -6,6 +6,8 @@ from contextlib import suppress
 import pytest
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, SANDBOX_TEMPLATE, Json, Ref, ref_of
 from sandfleet_operator.api.times import time_text
+from sandfleet_operator.cluster import reflector
+from sandfleet_operator.fleet.kubernetes.queues import grants
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from support.fakes.kube_memory import After, Before, MemoryKube
 from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
@@ -396,6 +398,52 @@ async def test_a_new_queue_counts_the_sandboxes_that_run_there(world):
     await world.add(queue_object(quota={"sandboxes": 1}))
     await come(world, "Admitted", "old")
     await come(world, "Pending", "idle")
+
+
+async def running_behind_idle(world: World, monkeypatch) -> None:
+    """Eight objects that wait, behind them four that run, and looks at one object in a turn."""
+    monkeypatch.setattr(reflector, "TURN", 1)
+    await ask(world, *(f"idle-{number}" for number in range(8)))
+    await ask(world, *RUNNING)
+    for name in RUNNING:
+        await says(world, name, podName=name, podUID=f"u-{name}")
+
+
+RUNNING = [f"old-{number}" for number in range(4)]
+
+
+async def test_a_new_queue_admits_nothing_before_all_that_runs_is_counted(world, monkeypatch):
+    await world.fleet()
+    await running_behind_idle(world, monkeypatch)
+    await world.add(queue_object(quota={"sandboxes": 4}))
+    await come(world, "Admitted", *RUNNING)
+    await quiet(world)
+    assert most_counted(world.cluster) == {f"{TEAM}/default": 4}
+
+
+async def test_the_control_finds_a_new_queue_that_admits_at_once(world, monkeypatch):
+    await world.fleet()
+    monkeypatch.setattr(grants.Grants, "_put", lambda self, obj: (self._counting.clear(), put(self, obj)))
+    await running_behind_idle(world, monkeypatch)
+    await world.add(queue_object(quota={"sandboxes": 4}))
+    await world.until(lambda: most_counted(world.cluster).get(f"{TEAM}/default", 0) > 4)
+
+
+put = grants.Grants._put
+
+
+async def test_a_queue_that_is_made_anew_while_it_is_counted_is_counted_again(world, monkeypatch):
+    await world.fleet()
+    await running_behind_idle(world, monkeypatch)
+    queue = Ref(SANDBOX_QUEUE, TEAM, "default")
+    for _ in range(3):
+        await world.add(queue_object(quota={"sandboxes": 4}))
+        await asyncio.sleep(0)
+        await world.kube.delete(queue)
+    await world.add(queue_object(quota={"sandboxes": 4}))
+    await come(world, "Admitted", *RUNNING)
+    await quiet(world)
+    assert most_counted(world.cluster) == {f"{TEAM}/default": 4}
 
 
 async def test_a_drained_queue_ends_its_objects_and_admits_them_again_later(world):

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 
 from sandfleet_operator.api.backoff import Backoff
@@ -143,10 +142,9 @@ class Admissions:
         if not gone and self._decide(name, obj, sandbox) is not None:
             self._begin(name)
 
-    def look_in(self, namespace: str) -> None:
-        """The queues of the namespace have changed. All is counted before anything else is admitted."""
-        for obj in list(self._store.all(CODE_SANDBOX, namespace)):
-            self._store.intake.take(CODE_SANDBOX, obj, partial(self.look, obj))
+    async def look_in(self, namespace: str) -> None:
+        """The queues of the namespace have changed. Returns when all that was there has been looked at."""
+        await show_each(self._store, CODE_SANDBOX, self.look, namespace)
 
     def template_changed(self, namespace: str, name: str) -> None:
         """What its sandboxes request may have changed."""

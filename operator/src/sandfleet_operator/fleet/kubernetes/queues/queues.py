@@ -78,6 +78,7 @@ class Queues:
             await self._statuses.write(list(self._levels()))
 
     async def close(self) -> None:
+        self._grants.close()
         self._orphans.close()
         await self._admissions.close()
 
@@ -102,8 +103,8 @@ class Queues:
         """What its sandboxes count may have changed."""
         self._admissions.template_changed(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
-    def _look_in(self, namespace: str) -> None:
-        self._admissions.look_in(namespace)
+    async def _look_in(self, namespace: str) -> None:
+        await self._admissions.look_in(namespace)
 
     def admitted(self, name: str) -> None:
         """The scheduler has admitted this CodeSandbox."""
