@@ -88,7 +88,7 @@ def test_a_list_removes_what_it_has_not_and_what_is_no_newer_than_itself():
     store = Store()
     for obj in (a_pod(5, "a", "a"), a_pod(6, "b", "b"), a_pod(20, "c", "c"), a_pod(7, "x", "x", "team-b")):
         store.put(POD, obj)
-    gone = store.keep_only(POD, {("team-a", "a"), ("team-a", "d")}, "10", "team-a")
+    gone = store.keep_only(POD, {"team-a": {"a", "d"}}, "10", "team-a")
     assert [one["metadata"]["name"] for one in gone] == ["b"]
     # c is newer than the list; x is in another namespace.
     assert sorted(one["metadata"]["name"] for one in store.all(POD)) == ["a", "c", "x"]

@@ -21,7 +21,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Contact
-from sandfleet_operator.reconciler import operator as operators
+from sandfleet_operator.reconciler import waking
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Key
 from support.fakes.kube_memory import Before, MemoryKube
@@ -136,7 +136,7 @@ def test_nodes_that_change_together_cost_one_look_at_all_pods(monkeypatch):
             for name in nodes:
                 await here.make(NODE, name)
             await here.settle()
-            monkeypatch.setattr(operators, "on_nodes", look)
+            monkeypatch.setattr(waking, "on_nodes", look)
             for name in nodes:
                 here.cluster.edit(Ref(NODE, "", name), ready)
             await here.until(lambda: looks, "looked for")

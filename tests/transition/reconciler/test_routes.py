@@ -14,7 +14,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.reconciler.routes import keys_of, on_nodes
+from sandfleet_operator.reconciler.routes import concern_of, concerned, keys_of, on_nodes
 
 
 def obj(name="x", namespace="team-a", owners=(), labels=None, annotations=None, **fields):
@@ -108,9 +108,17 @@ TABLE = [
 
 @pytest.mark.parametrize(("kind", "seen", "keys"), TABLE)
 def test_an_object_wakes_the_keys_it_concerns(kind, seen, keys):
-    found = [str(key) for key in keys_of(kind, seen, STORE)]
+    concern = concern_of(kind, seen) if kind != NODE else None
+    others = concerned(concern, STORE) if concern else ()
+    found = [str(key) for key in (*keys_of(kind, seen), *others) if key is not None]
     assert set(found) == keys
     assert len(found) == len(keys)
+
+
+def test_a_reader_can_pause_at_each_sandbox_and_pod_that_is_looked_at():
+    template = concern_of(SANDBOX_TEMPLATE, obj("none"))
+    assert list(concerned(template, STORE)) == [None] * 6
+    assert list(on_nodes({"node-9"}, STORE)) == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -122,4 +130,4 @@ def test_an_object_wakes_the_keys_it_concerns(kind, seen, keys):
     ],
 )
 def test_nodes_wake_the_sandboxes_whose_pods_they_have(nodes, keys):
-    assert sorted(str(key) for key in on_nodes(nodes, STORE)) == keys
+    assert sorted(str(key) for key in on_nodes(nodes, STORE) if key is not None) == keys

@@ -6,6 +6,7 @@ Each alert fires by the fault that it is for, and none of them fires while all i
 import itertools
 import json
 import subprocess
+from collections import Counter
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from sandfleet_operator.telemetry.audit import AuditLog
 from sandfleet_operator.telemetry.control_plane import (
     ReconcileMetrics,
     condition_gauge,
+    conditions_of,
     work_queue_gauge,
 )
 from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
@@ -97,8 +99,8 @@ class Plane:
         """What Prometheus reads from both processes."""
         both = [*self.audit.families(), *self.api.families()]
         fleet = exposition([*both, *self.fleet.families()])
-        status = [{"status": {"conditions": self.conditions}}]
-        operator = exposition([*self.rounds.families(), work_queue_gauge(1), condition_gauge(status)])
+        status = Counter(conditions_of({"status": {"conditions": self.conditions}}))
+        operator = exposition([*self.rounds.families(), work_queue_gauge(1), condition_gauge(status.items())])
         parts = []
         for name, text in (("fleet", fleet), ("operator", operator)):
             leads = "" if self.leads is None else f"sandfleet_leader {int(self.leads[name])}\n"

@@ -22,6 +22,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.times import parse_time
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, RemovePolicy
@@ -33,6 +34,8 @@ from sandfleet_operator.reconciler.apply import Applier
 INHABITANTS = {CODE_SANDBOX: "", SANDBOX_TEMPLATE: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}
 # Seconds for which the policy stays after the last of them.
 EMPTY_SECONDS = 30.0
+# Objects that are looked at before others get their turn.
+TURN = 200
 # Seconds for which a kept spec of a template stays unused: the fleet makes it before the first pod.
 REVISION_SECONDS = 600.0
 
@@ -98,7 +101,7 @@ class Housekeeper:
 
     async def remove_orphans(self) -> None:
         """Deletes volume claims whose sandbox is gone, and that lost the owner reference which would delete them."""
-        for claim in self._store.all(PERSISTENT_VOLUME_CLAIM):
+        async for claim in in_turns(self._store.all(PERSISTENT_VOLUME_CLAIM), TURN):
             meta = claim["metadata"]
             sandbox = (meta.get("labels") or {}).get(names.SANDBOX, "")
             kept = (meta.get("annotations") or {}).get(names.RETENTION) != Retention.DELETE.value
@@ -115,16 +118,7 @@ class Housekeeper:
 
     async def remove_revisions(self) -> None:
         """Deletes kept specs of templates that no sandbox, pod or template has any more."""
-        used: set[tuple[str, object]] = set()
-        for template in self._store.all(SANDBOX_TEMPLATE):
-            manifest = self._applier.revisions.of(template)
-            used.add((manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
-        for sandbox in self._store.all(CODE_SANDBOX):
-            # Also of one that cannot be read.
-            used.add((sandbox["metadata"]["namespace"], (sandbox.get("status") or {}).get("templateRevision")))
-        for pod in self._store.all(POD):
-            meta = pod["metadata"]
-            used.add((meta["namespace"], (meta.get("annotations") or {}).get(names.TEMPLATE_REVISION)))
+        used = await self._used_revisions()
         for namespace in self._settings.watch_namespaces or (None,):
             for found in (await self._kube.list(CONTROLLER_REVISION, namespace, names.SANDBOX_SELECTOR)).items:
                 meta = found["metadata"]
@@ -132,6 +126,20 @@ class Housekeeper:
                 if old and (meta["namespace"], meta["name"]) not in used:
                     self._applier.fencing()
                     await self._applier.revisions.remove(found)
+
+    async def _used_revisions(self) -> set[tuple[str, object]]:
+        """Namespaces and names, as far as the store shows. What is used meanwhile is younger than REVISION_SECONDS."""
+        used: set[tuple[str, object]] = set()
+        for template in self._store.all(SANDBOX_TEMPLATE):
+            manifest = self._applier.revisions.of(template)
+            used.add((manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
+        async for sandbox in in_turns(self._store.all(CODE_SANDBOX), TURN):
+            # Also of one that cannot be read.
+            used.add((sandbox["metadata"]["namespace"], (sandbox.get("status") or {}).get("templateRevision")))
+        async for pod in in_turns(self._store.all(POD), TURN):
+            meta = pod["metadata"]
+            used.add((meta["namespace"], (meta.get("annotations") or {}).get(names.TEMPLATE_REVISION)))
+        return used
 
     async def _leave(self, namespace: str) -> float | None:
         """Removes the keys and the policy, after the API server has confirmed that the namespace is empty."""

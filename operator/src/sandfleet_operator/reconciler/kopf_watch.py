@@ -10,7 +10,6 @@ import kopf
 
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Kind
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.cluster.reflector import PAGE
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.operator import Operator
@@ -18,6 +17,8 @@ from sandfleet_operator.reconciler.operator import Operator
 OPERATOR_COMPONENT = "operator"
 # Seconds without an event or bookmark after which a watch is opened again.
 INACTIVITY_SECONDS = 90.0
+# Objects of a page of a list: some milliseconds' work.
+PAGE = 20
 # Objects wait whole for a worker, so there are more workers than Kopf's work on them can occupy.
 WORKERS = 256
 # Seconds that a worker waits for more events of its object. A waiting worker occupies one of WORKERS places: with
@@ -92,7 +93,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     made.scanning.disabled = True
     made.queueing.worker_limit = WORKERS
     made.queueing.idle_timeout = IDLE_SECONDS
-    # A list in one piece is parsed at a stretch, and all of it waits for workers.
+    # A page is parsed at a stretch, and its objects are shown in one round of the event loop.
     made.watching.chunk_size = PAGE
     made.watching.inactivity_timeout = INACTIVITY_SECONDS
     made.watching.label_selectors[_of(POD)] = OWN_PODS

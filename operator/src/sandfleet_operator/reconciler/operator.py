@@ -24,7 +24,7 @@ from sandfleet_operator.cluster.events import Events
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
 from sandfleet_operator.cluster.reflector import Keep, Reflectors, relist, take_in
-from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.store import Counts, Owned, Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
 from sandfleet_operator.executors.services import Ask, ServiceWatch
@@ -36,10 +36,15 @@ from sandfleet_operator.plan.sandbox.observed import node_of
 from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.kopf_lists import KopfLists
-from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
-from sandfleet_operator.reconciler.routes import keys_of, on_nodes
+from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler, Tell
+from sandfleet_operator.reconciler.waking import Waker
 from sandfleet_operator.telemetry import tracing
-from sandfleet_operator.telemetry.control_plane import ReconcileMetrics, condition_gauge, work_queue_gauge
+from sandfleet_operator.telemetry.control_plane import (
+    ReconcileMetrics,
+    condition_gauge,
+    conditions_of,
+    work_queue_gauge,
+)
 from sandfleet_operator.telemetry.metrics import Family
 
 # Beside CodeSandboxes, which Kopf watches: the watched kinds and their selectors; an empty selector means all. Other
@@ -61,8 +66,6 @@ WORKERS = 32
 RESYNC_SECONDS = 300.0
 # Objects whose keys a resync adds before others get their turn.
 WOKEN = 200
-# Keys of one change that are looked at at once. If it has more, they let other changes go first; so do all of a resync.
-FEW = 8
 
 _log = logging.getLogger(__name__)
 
@@ -91,25 +94,30 @@ class Operator:
         authority: Callable[[], str] = lambda: "",
         workers: int = WORKERS,
     ) -> None:
-        self._kube, self._settings, self.store, self.rounds = kube, settings, Store(), ReconcileMetrics()
-        self._reflectors = Reflectors(
-            kube, self.store, WATCHED, self._changed, namespaces=settings.watch_namespaces, kept=KEPT
-        )
-        # And the names of nodes that have changed.
-        self._lists, self._nodes = KopfLists(self._list_sandboxes), set[str]()
+        self._kube, self._settings, self.rounds = kube, settings, ReconcileMetrics()
+        self._conditions, self._owned = Counts(conditions_of), Owned()
+        self.store = Store(views={CODE_SANDBOX: (self._conditions,), POD: (self._owned,)})
+        places, saw = settings.watch_namespaces, self._changed
+        self._reflectors = Reflectors(kube, self.store, WATCHED, saw, namespaces=places, kept=KEPT)
+        self._lists = KopfLists(self._list_sandboxes)
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers, self.rounds)
-        applier = self._applier = Applier(kube, self.store, keys, leading, audit=audit, authority=authority)
+        self._waker = Waker(self.store, self.queue)
+        self._applier = Applier(kube, self.store, keys, leading, audit=audit, authority=authority)
         self._facts, events = NodeFacts(kube, self.store, clock), Events(kube, clock, instance)
-        self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
-        look, said = self._look_again, events.tell_of_services
-        self._services = ServiceWatch(ask, news=look, tell=said, clock=clock, chance=chance)
-        self._reconciler = Reconciler(
+        self._housekeeper = Housekeeper(kube, self.store, self._applier, settings, busy=self._is_busy, clock=clock)
+        told = events.tell_of_services
+        self._services = ServiceWatch(ask, news=self._look_again, tell=told, clock=clock, chance=chance)
+        self._reconciler = self._made_reconciler(greet, events.tell, clock)
+
+    def _made_reconciler(self, greet: Greeter, tell: Tell, clock: Callable[[], float]) -> Reconciler:
+        return Reconciler(
             self.store,
-            applier,
+            self._applier,
             self._facts,
-            settings,
+            self._settings,
+            owned=self._owned.of,
             greet=greet,
-            tell=events.tell,
+            tell=tell,
             services=self._services,
             wake=self.queue.add,
             paused=self._housekeeper.leaving.__contains__,
@@ -135,7 +143,7 @@ class Operator:
         return [
             *self.rounds.families(),
             work_queue_gauge(len(self.queue)),
-            condition_gauge(self.store.all(CODE_SANDBOX)),
+            condition_gauge(self._conditions.items()),
         ]
 
     async def follow(self) -> None:
@@ -152,6 +160,7 @@ class Operator:
             group.create_task(self._lists.run())
 
     async def close(self) -> None:
+        self._waker.close()
         await self._reconciler.close()
 
     async def resync(self) -> None:
@@ -166,7 +175,7 @@ class Operator:
         self._applier.revisions.forget()
         for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
             async for obj in in_turns(self.store.all(kind), WOKEN):
-                self._wake(kind, obj, few=0)
+                self.store.intake.take(kind, obj, partial(self._waker.wake_behind, kind, obj))
         for policy in filter(is_ours, self.store.all(NETWORK_POLICY)):
             # The last sandbox of its namespace may have been deleted while no operator was running.
             self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
@@ -210,22 +219,8 @@ class Operator:
     def _look_again(self, whom: AskServices) -> None:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))
 
-    def _wake(self, kind: Kind, obj: Json, few: int = FEW) -> None:
-        if kind == NODE:
-            if not self._nodes:
-                asyncio.get_running_loop().call_soon(self._wake_nodes)
-            self._nodes.add(obj["metadata"]["name"])
-
-        def woken() -> None:
-            for number, key in enumerate(keys_of(kind, obj, self.store)):
-                self.queue.add(key, behind=number >= few)
-
-        self.store.intake.take(kind, obj, woken)
-
-    def _wake_nodes(self) -> None:
-        nodes, self._nodes = self._nodes, set()
-        for number, key in enumerate(on_nodes(nodes, self.store)):
-            self.queue.add(key, behind=number >= FEW)
+    def _wake(self, kind: Kind, obj: Json) -> None:
+        self.store.intake.take(kind, obj, partial(self._waker.wake, kind, obj))
 
     def _is_busy(self, namespace: str) -> bool:
         return self.queue.is_busy(lambda key: key.what == "sandbox" and key.namespace == namespace)

@@ -1,7 +1,7 @@
 """Observe → plan → apply, for one sandbox at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -93,8 +93,8 @@ Tell = Callable[[CodeSandbox, Condition], Awaitable[None]]
 class Reconciler:
     """Runs the rounds of all sandboxes.
 
-    `greet` verifies executors; `tell` writes Events; `wake` enqueues a key; `clock` is seconds since the epoch. No
-    round starts in a namespace that is `paused`.
+    `owned` gives namespace and name of an owner's pods; `greet` verifies executors; `tell` writes Events; `wake`
+    enqueues a key; `clock` is seconds since the epoch. No round starts in a namespace that is `paused`.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Reconciler:
         cluster: Cluster,
         settings: Settings,
         *,
+        owned: Callable[[str], Iterable[tuple[str, str]]],
         greet: Greeter,
         tell: Tell,
         services: ServiceWatch,
@@ -115,6 +116,7 @@ class Reconciler:
         self._applier = applier
         self._cluster = cluster
         self._settings = settings
+        self._owned = owned
         self._greet = greet
         self._tell = tell
         self._services = services
@@ -228,7 +230,7 @@ class Reconciler:
         pods = [pod_of(found) for ref in refs if (found := self._store.get(ref))]
         current = current_uid(sandbox, binding_of(sandbox, pods))
         if not any(pod.uid == current for pod in pods):
-            pods += _owned_pods(self._store, sandbox)
+            pods += self._owned_pods(sandbox)
         pod = current_pod(sandbox, pods)
         # Another pod does not prove that the recorded one is gone.
         if pod is not None and (not current or pod.uid == current):
@@ -241,6 +243,13 @@ class Reconciler:
         pods += [pod_of(one) for one in labelled if self._store.intake.is_readable(POD, one)]
         pod = current_pod(sandbox, pods)
         return pod, pod is None
+
+    def _owned_pods(self, sandbox: CodeSandbox) -> Iterator[Pod]:
+        """Pods that belong to the sandbox, under any name."""
+        for namespace, name in self._owned(sandbox.meta.uid):
+            found = self._store.get(Ref(POD, namespace, name))
+            if found is not None and namespace == sandbox.meta.namespace and owner_of(found) == sandbox.meta.uid:
+                yield pod_of(found)
 
     async def _volume(self, seen: Observed) -> Volume | None:
         sandbox = seen.sandbox
@@ -386,10 +395,3 @@ class Reconciler:
             if self._greetings.get(meta.uid, ("",))[0] == action.pod_uid:
                 del self._greetings[meta.uid]
             self._wake(Key("sandbox", meta.namespace, meta.name))
-
-
-def _owned_pods(store: Store, sandbox: CodeSandbox) -> Iterator[Pod]:
-    """Pods that belong to the sandbox, under any name."""
-    for obj in store.all(POD, sandbox.meta.namespace):
-        if owner_of(obj) == sandbox.meta.uid:
-            yield pod_of(obj)

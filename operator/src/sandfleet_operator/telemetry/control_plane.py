@@ -181,18 +181,19 @@ def process_families(times: LoopTimes, fencing: Callable[[], int | None]) -> Cal
     return lambda: [times.gauge(), leader_gauge(leads=fencing() is not None)]
 
 
-def condition_gauge(sandboxes: Iterable[Json]) -> Gauge:
-    """How many CodeSandboxes have each condition. The schema and the operator alone write them."""
-    counts: dict[tuple[str, str], int] = {}
-    for obj in sandboxes:
-        for one in (obj.get("status") or {}).get("conditions") or ():
-            key = str(one.get("type")), str(one.get("status"))
-            counts[key] = counts.get(key, 0) + 1
+def conditions_of(sandbox: Json) -> list[tuple[str, str]]:
+    """Each condition of a CodeSandbox with its status. The schema and the operator alone write them."""
+    said = (sandbox.get("status") or {}).get("conditions") or ()
+    return [(str(one.get("type")), str(one.get("status"))) for one in said]
+
+
+def condition_gauge(counts: Iterable[tuple[tuple[str, str], int]]) -> Gauge:
+    """How many CodeSandboxes have each condition."""
     return Gauge(
         name="sandfleet_sandboxes",
         text="CodeSandboxes by condition and its status.",
         samples=tuple(
-            Sample(count, {"condition": condition, "status": status}) for (condition, status), count in counts.items()
+            Sample(count, {"condition": condition, "status": status}) for (condition, status), count in counts
         ),
     )
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sandfleet_operator.cluster.store import Counts
 from sandfleet_operator.plan.audit import Decision, Record, Verdict, Writer
 from sandfleet_operator.plan.scheduler.actions import Bind, Gone, Start
 from sandfleet_operator.plan.scheduler.queues.standing.estimates import EtaErrors
@@ -14,6 +15,7 @@ from sandfleet_operator.telemetry.control_plane import (
     ReconcileMetrics,
     SandboxMetrics,
     condition_gauge,
+    conditions_of,
     leader_gauge,
     work_queue_gauge,
 )
@@ -178,7 +180,10 @@ def test_decisions_count_whether_they_are_written_or_not():
 
 def test_sandboxes_count_by_condition():
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    found = condition_gauge([ready, ready, {"status": {}}, {}]).samples
+    counts = Counts(conditions_of)
+    for sandbox in (ready, ready, {"status": {}}, {}):
+        counts.changed(None, sandbox)
+    found = condition_gauge(counts.items()).samples
     assert [(one.value, one.labels) for one in found] == [(2, {"condition": "Ready", "status": "True"})]
 
 
