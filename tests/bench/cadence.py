@@ -18,7 +18,7 @@ from sandfleet import AsyncSandbox
 
 ROUNDS = 3
 # Seconds between two cells, and how many cells a round has.
-PACES = ((0.0, 100), (0.1, 50), (1.0, 4))
+PACES = ((0.0, 100), (0.03, 60), (0.1, 50), (1.0, 4))
 CALLS = 30
 
 

@@ -98,6 +98,37 @@ async def test_nothing_is_left_of_a_context_and_its_copies(sandbox):
     await until(as_before)
 
 
+HOOKS = """
+import ast, gc, linecache, sys, threading
+shell, calls = get_ipython(), []
+class Transformer(ast.NodeTransformer):
+    def visit(self, node):
+        calls.append("transformer")
+        return node
+shell.ast_transformers.append(Transformer())
+for event in ("pre_execute", "pre_run_cell", "post_execute", "post_run_cell"):
+    shell.events.register(event, lambda *_, event=event: calls.append(event))
+shell.display_formatter.formatters["text/plain"].for_type(int, lambda value, printer, cycle: calls.append("printer"))
+shell.input_transformers_cleanup.append(lambda lines: calls.append("cleanup") or lines)
+"""
+FOUND = "(calls, sorted(globals()), len(In), sorted(Out), sorted(n for n in linecache.cache if n.startswith('<')))"
+
+
+async def test_code_finds_no_trace_of_what_its_context_does_after_a_copy(sandbox, starting):
+    """It rehearses a cell there. Without copies the same cells find the same."""
+    made = await sandbox.create_context()
+    await run(sandbox, made.context_id, HOOKS)
+    await run(sandbox, made.context_id, "5")
+    found = (await sandbox.run_code(FOUND, context=made)).text
+    await sandbox.delete_context(made)
+    async with starting(rollback={"enabled": False}) as executor:
+        for code in (HOOKS, "5"):
+            await executor.sandbox.run_code(code)
+        expected = (await executor.sandbox.run_code(FOUND)).text
+    assert found == expected
+    assert "transformer" in found
+
+
 # What is used after a rollback
 
 

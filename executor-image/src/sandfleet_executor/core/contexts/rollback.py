@@ -12,6 +12,9 @@ from sandfleet_executor.core.executions.events import Rollback
 IDLE_SECONDS, MOST_IDLE_SECONDS = 0.01, 0.25
 # A copy fits into the pauses of a context that are so many times as long as it takes.
 FITS = 1.5
+# For so many times as long as it took, a cell that comes after it is slowed: the copy is put away on the same
+# processors, and the context finds its memory again.
+AFTER = 1.0
 # How many of the last pauses between cells say how long the next one is going to be.
 PAUSES = 4
 # The part of a context's time that may go into copies for which a cell has to wait, and for how many copies it is
@@ -49,8 +52,8 @@ SANDBOX_ENDED = Refusal("SessionKilled", "all processes of the sandbox were kill
 class Budget:
     """The time for which cells may be held up by copies. Of cells in quick succession only some are followed by a copy.
 
-    So at most a tenth of the time is lost, and at most what ten copies take is undone with a cell that it was not due
-    before.
+    So at most a tenth of the time is lost, and at most what twenty copies take is undone with a cell that it was not
+    due before.
     """
 
     def __init__(self, now: float) -> None:
@@ -59,6 +62,8 @@ class Budget:
         self._known = 0.0
         self._saved = MOST_SAVED * self._cost
         self._at = now
+        # When the last copy slows no cell any more.
+        self._over = now
         self._ended: float | None = None
         self._pauses: deque[float] = deque(maxlen=PAUSES)
 
@@ -70,6 +75,7 @@ class Budget:
         """A cell comes; `waits`: for one before it."""
         if self._ended is not None:
             self._pauses.append(0.0 if waits else now - self._ended)
+        self._charge(now)
 
     def allows(self, now: float) -> bool:
         """Whether a cell may wait for a copy now."""
@@ -77,21 +83,28 @@ class Budget:
         self._at = now
         return self._saved >= self._cost
 
-    @property
-    def idle_seconds(self) -> float:
+    def idle_seconds(self, now: float) -> float:
         """How long the context is idle before a copy: a moment if the copy is over when the next cell comes.
 
-        Otherwise as long as the last copy took, and longer than the last pauses.
+        Also if that cell would wait for all of a copy: of one that has begun it waits for the rest. Otherwise as long
+        as the last copy took, and longer than the last pauses.
         """
-        if not self._pauses or min(self._pauses) >= IDLE_SECONDS + FITS * self._known:
+        fits = not self._pauses or min(self._pauses) >= IDLE_SECONDS + FITS * self._known
+        if fits or self.allows(now):
             return IDLE_SECONDS
         return min(max(IDLE_SECONDS, self._known, FITS * max(self._pauses)), MOST_IDLE_SECONDS)
 
-    def took(self, seconds: float, *, waited: bool) -> None:
-        """What a copy took, and whether a cell has waited for it."""
+    def took(self, seconds: float, now: float, *, held_since: float | None) -> None:
+        """What a copy took that is made now, and since when a cell has waited for it; None: none has."""
         self._cost = self._known = seconds
-        if waited:
-            self._saved -= seconds
+        self._over = now + AFTER * seconds
+        if held_since is not None:
+            self._charge(held_since)
+
+    def _charge(self, since: float) -> None:
+        """A cell is slowed by a copy from now on, once."""
+        self._saved -= max(0.0, self._over - since)
+        self._over = since
 
     def refill(self) -> None:
         """After a rollback: the next cell may fail as well."""

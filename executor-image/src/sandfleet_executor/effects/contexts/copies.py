@@ -144,6 +144,8 @@ class Keeper:
         self._most_bytes = most_bytes
         self._copy: Copy | None = None
         self._adopting: asyncio.Task[None] | None = None
+        # Since when a cell is held up by the copy that is being made.
+        self._held_since: float | None = None
         self._budget = Budget(time.monotonic())
         self._why_not = rollback.FIRST_CELL if most_bytes else why_never or rollback.DISABLED
         # Cells that have ended since the copy was taken, or that there is none of.
@@ -162,11 +164,14 @@ class Keeper:
     @property
     def idle_seconds(self) -> float:
         """How long the context has to be idle before it is copied."""
-        return self._budget.idle_seconds
+        return self._budget.idle_seconds(time.monotonic())
 
     def cell_comes(self, *, waits: bool) -> None:
         """`waits`: for one before it."""
-        self._budget.comes(time.monotonic(), waits=waits)
+        now = time.monotonic()
+        self._budget.comes(now, waits=waits)
+        if self._held_since is None:
+            self._held_since = now
 
     def cell_ended(self) -> None:
         self.undone += 1
@@ -181,6 +186,7 @@ class Keeper:
 
         Returns when the interpreter is ready for a cell. The spawner adopts the copy meanwhile.
         """
+        self._held_since = time.monotonic() if waited else None
         await self._settle()
         started = time.monotonic()
         before, self._copy = self._copy, None
@@ -195,7 +201,9 @@ class Keeper:
             # An old copy would bring back an outdated state.
             if before:
                 end(before.namespace, before.child)
-        self._budget.took(time.monotonic() - started, waited=waited)
+        ended = time.monotonic()
+        held_since, self._held_since = self._held_since, None
+        self._budget.took(ended - started, ended, held_since=held_since)
 
     async def _adopt(self, namespace: Namespace, forked: Forked, cell: int) -> None:
         try:

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from ..base import frames, linux, parts, process
 from ..tools import functions
 from ..wasm import skill
-from . import cells, copies, errors, looks
+from . import cells, copies, errors, looks, rehearsal
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
@@ -114,6 +114,7 @@ class ContextLoop:
         self._reporter = errors.Reporter((self._user.workspace, *FOLDERS), (self._user.packages,))
         self._history = History(shell, memory_bytes // 2)
         self._looks = looks.Looks(shell)
+        self._rehearsal = rehearsal.Rehearsal(self._user.interrupts, self._user.streams.flush)
         sql.install(self._outbox.ask_frame)
         shell.publish, shell.clear = self._publish, self._clear
         os.register_at_fork(after_in_child=self._close_control)
@@ -158,6 +159,7 @@ class ContextLoop:
             self._outbox.answer({"event": "copied", "pids": [], "reason": "ForkForbidden", "message": message})
         else:
             self._outbox.answer({"event": "copied", "pids": pids})
+            self._rehearsal.run(self._control, self._meter)
         for fd in fds:
             os.close(fd)
 
