@@ -319,8 +319,8 @@ async def a_sandbox(bed: Bed):
 async def test_a_status_is_written_over_the_decided_version(bed: Bed):
     sandbox = await a_sandbox(bed)
     await bed.applier.write_status(sandbox, SandboxStatus(pod="demo", crashes=2))
-    status = bed.store.get(Ref(CODE_SANDBOX, SPACE, "demo"))["status"]
-    assert (status["podName"], status["crashes"], status["fencing"]) == ("demo", 2, 7)
+    status = code_sandbox(bed.store.get(Ref(CODE_SANDBOX, SPACE, "demo"))).status
+    assert (status.pod, status.crashes, status.fencing) == ("demo", 2, 7)
     with pytest.raises(Conflict):
         await bed.applier.write_status(sandbox, SandboxStatus())
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from sandfleet_operator.api.kept import Kept
 from sandfleet_operator.api.kinds.meta import GROUP
+from sandfleet_operator.api.kinds.sandbox import readable
 from sandfleet_operator.api.kube import CODE_SANDBOX, NODE, PERSISTENT_VOLUME_CLAIM, POD, Json, Kind
 from sandfleet_operator.plan.pods.names import CLAIM, SANDBOX
 from sandfleet_operator.plan.pods.podspec import CONTAINER
@@ -53,6 +54,8 @@ ONE_OF_FEW = frozenset(
 )
 # Parts up to this length, as text, that are shared with equal ones; and how many different ones.
 MAX_PART, MAX_PARTS = 1024, 1024
+# Of a status.
+ASKED = ("podName", "podUID", "templateRevision")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 T = TypeVar("T")
@@ -63,10 +66,7 @@ def kept(kind: Kind, obj: Json) -> Kept:
     """Of an object that can be read: what the store keeps of it."""
     if kind == POD:
         return _pod(obj)
-    slim = READ.get(kind, _lean)(obj)
-    if kind == CODE_SANDBOX:
-        (slim["metadata"].get("annotations") or {}).pop(LAST_APPLIED, None)
-    return Kept(slim)
+    return _sandbox(obj) if kind == CODE_SANDBOX else Kept(READ.get(kind, _lean)(obj))
 
 
 def _pod(obj: Json) -> Kept:
@@ -90,9 +90,29 @@ def _pod(obj: Json) -> Kept:
     return found
 
 
+def _sandbox(obj: Json) -> Kept:
+    """Reads it now. Beside that, of its status only what is asked of sandboxes that cannot be read, too."""
+    lean = _lean(obj)
+    (lean["metadata"].get("annotations") or {}).pop(LAST_APPLIED, None)
+    found = Kept(lean)
+    if readable(found) is None:
+        return found
+    status = _dict(lean, "status")
+    asked: Json = {name: status[name] for name in ASKED if name in status}
+    # What they say has been read.
+    if status.get("binding"):
+        asked["binding"] = True
+    if said := status.get("conditions"):
+        asked["conditions"] = _same([_only(one, ("type", "status")) for one in said])
+    found["status"] = asked
+    return found
+
+
 def _volume(obj: Json) -> Json:
     """With the annotations of others, which the operator writes back."""
-    slim = {**_meta(obj, prefix=""), **_only(obj["metadata"], ("ownerReferences",))}
+    slim = _meta(obj, prefix="")
+    if owners := obj["metadata"].get("ownerReferences"):
+        slim["ownerReferences"] = [{sys.intern(name): _only(one, (name,))[name] for name in one} for one in owners]
     return {**_head(obj), "metadata": slim, "status": _only(_dict(obj, "status"), ("phase",))}
 
 
