@@ -2,8 +2,7 @@
 
 import pytest
 from sandfleet_operator.api.kube import CODE_SANDBOX
-from sandfleet_operator.cluster.reflector import PAGE
-from sandfleet_operator.reconciler.kopf_watch import NoDiffs, kopf_settings, registry
+from sandfleet_operator.reconciler.kopf_watch import PAGE, NoDiffs, kopf_settings, registry
 
 
 def test_each_kind_can_show_a_thousand_objects_a_second():

@@ -108,7 +108,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("kind", "seen", "keys"), TABLE)
 def test_an_object_wakes_the_keys_it_concerns(kind, seen, keys):
-    concern = concern_of(kind, seen) if kind != NODE else None
+    concern = concern_of(kind, seen)
     others = concerned(concern, STORE) if concern else ()
     found = [str(key) for key in (*keys_of(kind, seen), *others) if key is not None]
     assert set(found) == keys

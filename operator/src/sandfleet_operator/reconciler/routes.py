@@ -8,7 +8,6 @@ from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
-    NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
@@ -26,7 +25,7 @@ from sandfleet_operator.reconciler.reconcile import Key
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """What many sandboxes have in common; empty words are not compared. Of nodes: see `on_nodes`."""
+    """What many sandboxes of a namespace have in common; an empty name is not compared."""
 
     kind: Kind
     namespace: str
@@ -52,12 +51,10 @@ def keys_of(kind: Kind, obj: Json) -> Iterator[Key]:
 
 
 def concern_of(kind: Kind, obj: Json) -> Concern | None:
-    """What other sandboxes have to do with it; None: nothing."""
+    """What other sandboxes have to do with it; None: nothing. Nodes: see `on_nodes`."""
     meta = obj["metadata"]
     if kind in {SANDBOX_TEMPLATE, SANDBOX_POOL, SANDBOX_QUEUE}:
         return Concern(kind, meta["namespace"], meta["name"])
-    if kind == NODE:
-        return Concern(kind, "", "")
     # A policy of others may open any sandbox of its namespace.
     is_open = kind == NETWORK_POLICY and not is_ours(obj)
     return Concern(kind, meta["namespace"], "") if is_open else None

@@ -1,5 +1,6 @@
 """Which keys a change adds to the work queue: the few that it names at once, and those of many sandboxes in turns."""
 
+import asyncio
 from collections.abc import Iterator
 
 from sandfleet_operator.api.kube import NODE, Json, Kind
@@ -13,6 +14,9 @@ from sandfleet_operator.reconciler.routes import Concern, concern_of, concerned,
 FEW = 8
 # Objects that are looked at before others get their turn.
 TURN = 200
+# Seconds within which nodes change together: a look for them is one at all pods.
+GATHER_SECONDS = 0.1
+NODES = Concern(NODE, "", "")
 
 
 class Waker:
@@ -20,16 +24,17 @@ class Waker:
         self._store, self._queue = store, queue
         # The names of nodes that have changed, which are looked for together.
         self._nodes: set[str] = set()
+        self._gathering: asyncio.TimerHandle | None = None
         self._sweeps = Sweeps(self._wake_all, "wake the sandboxes that a change concerns")
 
     def wake(self, kind: Kind, obj: Json) -> None:
         """Adds what the object concerns."""
         for key in keys_of(kind, obj):
             self._queue.add(key)
-        concern = concern_of(kind, obj)
         if kind == NODE:
             self._nodes.add(obj["metadata"]["name"])
-        if concern is not None:
+            self._gather()
+        elif (concern := concern_of(kind, obj)) is not None:
             self._sweeps.add(concern)
 
     def wake_behind(self, kind: Kind, obj: Json) -> None:
@@ -38,7 +43,14 @@ class Waker:
             self._queue.add(key, behind=True)
 
     def close(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
         self._sweeps.close()
+
+    def _gather(self) -> None:
+        """Looks for all nodes that change within a moment."""
+        if self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._sweeps.add, NODES)
 
     async def _wake_all(self, what: Concern) -> None:
         woken = 0
@@ -48,7 +60,8 @@ class Waker:
                 woken += 1
 
     def _keys(self, what: Concern) -> Iterator[Key | None]:
-        if what.kind != NODE:
+        if what != NODES:
             return concerned(what, self._store)
+        self._gathering = None
         nodes, self._nodes = self._nodes, set()
         return on_nodes(nodes, self._store)
