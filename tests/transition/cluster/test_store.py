@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_operator.api.kube import NODE, POD, Ref
 from sandfleet_operator.cluster import store as module
-from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.store import Counts, Owned, Store
 
 DEMO = Ref(POD, "team-a", "demo")
 
@@ -139,3 +139,26 @@ def test_managed_fields_are_not_kept():
     store.put(POD, obj)
     assert "managedFields" not in store.get(DEMO)["metadata"]
     assert "managedFields" in obj["metadata"]
+
+
+OWNERS = st.lists(st.sampled_from(["u1", "u2", "u3"]), max_size=2, unique=True)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "c"]), OWNERS), max_size=12))
+def test_views_say_what_a_look_at_all_objects_would(steps):
+    owned, counts = Owned(), Counts(lambda obj: [one["uid"] for one in obj["metadata"].get("ownerReferences") or ()])
+    store = Store(views={POD: (owned, counts)})
+    for version, (comes, name, owners) in enumerate(steps):
+        obj = a_pod(version, name, name)
+        obj["metadata"]["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "CodeSandbox", "name": one, "uid": one} for one in owners
+        ]
+        (store.put if comes else store.remove)(POD, obj)
+    there = {
+        one["metadata"]["name"]: {each["uid"] for each in one["metadata"].get("ownerReferences") or ()}
+        for one in store.all(POD)
+    }
+    for uid in ("u1", "u2", "u3"):
+        names = {name for name, owners in there.items() if uid in owners}
+        assert {name for _, name in owned.of(uid)} == names
+        assert dict(counts.items()).get(uid, 0) == len(names)
