@@ -44,7 +44,7 @@ Json = dict[str, Any]
 CROWD = tuple(int(one) for one in os.environ.get("SANDFLEET_CROWD", "1000,2500,5000").split(","))
 # Pods that a pretended node has; it could have 250.
 PER_NODE = 200
-POOL, RATE, SECONDS, TURNS, REST = 100, 10, 10.0, 3, 10.0
+POOL, RATE, SECONDS, TURNS, REST = 100, 10, 5.0, 8, 10.0
 CALLS = 32
 LONGEST = "sandfleet_event_loop_longest_stretch_seconds"
 STRETCH = "≤ 20 ms"

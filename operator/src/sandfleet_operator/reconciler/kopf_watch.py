@@ -18,7 +18,7 @@ OPERATOR_COMPONENT = "operator"
 # Seconds without an event or bookmark after which a watch is opened again.
 INACTIVITY_SECONDS = 90.0
 # Objects of a page of a list: some milliseconds' work.
-PAGE = 20
+PAGE = 10
 # Objects wait whole for a worker, so there are more workers than Kopf's work on them can occupy.
 WORKERS = 256
 # Seconds that a worker waits for more events of its object. A waiting worker occupies one of WORKERS places: with
