@@ -132,3 +132,13 @@ async def test_too_much_memory_is_an_outcome_and_the_tables_stay(starting):
         execution = await sandbox.run_code(code, language="sql", timeout=100)
         assert (execution.outcome, execution.lost) == ("memory", ())
         assert (await sandbox.run_code("FROM kept", language="sql")).ok
+
+
+async def test_an_interrupt_and_a_deadline_do_not_reach_the_next_cell(sql):
+    """The next one comes at once, and takes longer than it takes to repeat an interrupt."""
+    endless = "SELECT sum(a.range + b.range) FROM range(1000000) a, range(1000000) b"
+    long = "SELECT sum(a.range + b.range) AS s FROM range(20000) a, range(20000) b"
+    for _ in range(3):
+        first, second = await asyncio.gather(sql(endless, timeout=0.3), sql(long))
+        assert first.outcome == "timeout"
+        assert (second.outcome, second.error) == ("ok", None)

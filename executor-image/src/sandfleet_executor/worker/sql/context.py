@@ -8,79 +8,18 @@ the executor is asked for it ({"event":"frame","name","language"}), and answers 
 import contextlib
 import os
 import re
-import signal
 import socket
-import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ..base import frames, process, tables
-from . import database, shown
+from . import database, interrupts, shown
 
 EXIT_CLOSED = 0
 EXIT_BROKEN = 70
 # Frames of the Python context that one cell may name.
 MAX_FRAMES = 64
 MISSING = re.compile(r"Catalog Error: Table with name (\S{1,256}) does not exist")
-# An interrupt is repeated so often, in seconds, until the cell has ended: one between two statements is not heard.
-AGAIN_SECONDS = 0.05
-READ_BYTES = 4096
-
-
-class StoppedError(Exception):
-    """The cell was interrupted."""
-
-
-class Stop:
-    """Interrupts: a thread hears them while DuckDB works, and a socket that is being read is shut down."""
-
-    def __init__(self, db: database.Database) -> None:
-        self._db = db
-        self._running = threading.Event()
-        self.asked = threading.Event()
-        self._reading: socket.socket | None = None
-        self._woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.signal(signal.SIGINT, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
-
-    @contextlib.contextmanager
-    def cell(self) -> Iterator[None]:
-        self.asked.clear()
-        self._running.set()
-        try:
-            yield
-        finally:
-            self._running.clear()
-
-    def check(self) -> None:
-        """Raises StoppedError."""
-        if self.asked.is_set():
-            raise StoppedError
-
-    @contextlib.contextmanager
-    def reading(self, sock: socket.socket) -> Iterator[None]:
-        self._reading = sock
-        try:
-            self.check()
-            yield
-        finally:
-            self._reading = None
-
-    def _listen(self) -> None:
-        while numbers := os.read(self._woken, READ_BYTES):
-            if signal.SIGINT not in numbers or not self._running.is_set():
-                # An interrupt between two cells is dropped.
-                continue
-            self.asked.set()
-            while self._running.is_set():
-                self._db.interrupt()
-                if sock := self._reading:
-                    with contextlib.suppress(OSError):
-                        sock.shutdown(socket.SHUT_RDWR)
-                time.sleep(AGAIN_SECONDS)
 
 
 class ContextLoop:
@@ -91,7 +30,7 @@ class ContextLoop:
         self._control.setblocking(True)
         control.close()
         self._db = database.Database(memory_bytes)
-        self._stop = Stop(self._db)
+        self._stop = interrupts.Stop(self._db.interrupt, interrupts.wakeups())
         self._meter = process.Meter()
 
     def serve(self) -> None:
@@ -147,10 +86,10 @@ class ContextLoop:
                 self._stop.check()
                 self._statement(statement, is_last=index == len(statements) - 1)
                 at += len(statement.query.strip())
-        except StoppedError:
+        except interrupts.StoppedError:
             return {"name": "Interrupted", "value": "", "traceback": "", "frames": []}
         except Exception as error:  # noqa: BLE001  what a statement raises is the cell's outcome
-            if self._stop.asked.is_set():
+            if self._stop.asked:
                 return {"name": "Interrupted", "value": "", "traceback": "", "frames": []}
             return database.described(error, source, at, number)
         return None

@@ -1,13 +1,13 @@
 """Completion and inspection of SQL, from DuckDB's own catalogue."""
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
 
 from ..base import answers
+from .interrupts import within
 
 # Names that one look reads of the catalogue.
 MOST_NAMES = 5000
@@ -41,9 +41,6 @@ Rows = Callable[[str, list[Any]], list[tuple[Any, ...]]]
 
 def look(con: Any, kind: str, code: str, cursor: int, seconds: float) -> bytes:
     """The answer. A catalogue that takes too long is interrupted; without an answer nothing is found."""
-    timer = threading.Timer(seconds, con.interrupt)
-    timer.daemon = True
-    timer.start()
 
     def rows(query: str, given: list[Any]) -> list[tuple[Any, ...]]:
         try:
@@ -52,10 +49,8 @@ def look(con: Any, kind: str, code: str, cursor: int, seconds: float) -> bytes:
             # As in a transaction that has failed.
             return []
 
-    try:
+    with within(seconds, con.interrupt):
         return completed(rows, code, cursor) if kind == "complete" else inspected(rows, code, cursor)
-    finally:
-        timer.cancel()
 
 
 def completed(rows: Rows, code: str, cursor: int) -> bytes:
