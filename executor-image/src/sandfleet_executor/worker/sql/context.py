@@ -77,7 +77,7 @@ class ContextLoop:
 
     def _run(self, source: str, number: int) -> dict[str, Any] | None:
         """Runs a cell; the error, or None."""
-        self._db.forget_frames()
+        self._db.begin_cell()
         at = 0
         try:
             statements = self._db.statements(source)
@@ -96,7 +96,8 @@ class ContextLoop:
 
     def _statement(self, statement: Any, *, is_last: bool) -> None:
         """Runs a statement; again with each frame that it lacks. What has no table has had no effect."""
-        for _ in range(MAX_FRAMES):
+        lent: set[str] = set()
+        while len(lent) < MAX_FRAMES:
             try:
                 result = self._db.run(statement, self._stop.check)
             except database.CatalogException as error:
@@ -104,6 +105,10 @@ class ContextLoop:
                 if missing is None:
                     raise
                 name = missing[1].strip('"')
+                if name in lent:
+                    # The statement names it in a schema, where no frame is.
+                    raise
+                lent.add(name)
                 try:
                     self._db.lend(name, self._frame(name))
                 except tables.RefusedError as refused:

@@ -15,6 +15,8 @@ from duckdb import CatalogException
 from ..base import tables
 from . import looks
 from .looks import quoted
+from .sqlite import SqliteFiles
+from .targets import Refused
 
 __all__ = ["CatalogException", "Database", "Refused", "Result", "described"]
 SPILL = "/tmp/.sql"  # noqa: S108 the session's own /tmp
@@ -31,10 +33,6 @@ LINE = re.compile(r"^LINE (\d+):", re.MULTILINE)
 HUGEINT = pa.decimal128(38, 0)
 # Its names for what the contexts of all languages call alike.
 NAMES = {"ParserException": "SyntaxError", "OutOfMemoryException": "MemoryError"}
-
-
-class Refused(Exception):
-    """A statement that is not run."""
 
 
 @dataclass
@@ -80,6 +78,7 @@ class Database:
             "lock_configuration=true",
         ):
             self._con.execute(f"SET {setting}")
+        self._sqlite = SqliteFiles(self._con)
         self._last_bytes = min(LAST_BYTES, memory_bytes // LAST_SHARE) if memory_bytes else LAST_BYTES
         self._last: Any = tables.RefusedError("NoTable", "cannot get last: no statement has had rows yet")
         # Frames of the Python context that this cell has named.
@@ -88,6 +87,7 @@ class Database:
     def interrupt(self) -> None:
         """From another thread."""
         self._con.interrupt()
+        self._sqlite.interrupt()
 
     def statements(self, source: str) -> list[Any]:
         """Raises duckdb.ParserException."""
@@ -98,6 +98,19 @@ class Database:
         if statement.type == duckdb.StatementType.LOAD:
             raise Refused("cannot install or load an extension: a sandbox has those that are built in")
         query = statement.query.strip()
+        try:
+            result = self._run(statement, query, check)
+            if statement.type != duckdb.StatementType.SELECT:
+                self._sqlite.check_strays()
+        except Exception:
+            if failure := self._sqlite.failure():
+                raise failure from None
+            raise
+        return result
+
+    def _run(self, statement: Any, query: str, check: Callable[[], None]) -> Result | None:
+        if self._sqlite.run(statement.type, query, check):
+            return None
         if statement.expected_result_type != [duckdb.ExpectedResultType.QUERY_RESULT]:
             self._con.execute(query)
             return None
@@ -155,10 +168,12 @@ class Database:
         self._con.register(name, table)
         self._lent.add(name)
 
-    def forget_frames(self) -> None:
+    def begin_cell(self) -> None:
+        """What earlier cells have named is forgotten, and looked up anew."""
         for name in self._lent:
             self._con.unregister(name)
         self._lent.clear()
+        self._sqlite.refresh()
 
     def give(self, header: Mapping[str, Any], sock: socket.socket) -> None:
         """Sends a table by its name, or what the last statement with rows has shown, as `last`."""
