@@ -146,6 +146,11 @@ class Context:
             found.stop(cause, grace)
         return found is not None
 
+    def answer_input(self, execution_id: str, input_id: str, text: str | None) -> bool:
+        """Answers a request for input of the running cell; False where that does not wait."""
+        living = self._slot.living
+        return living is not None and living.answer_input(execution_id, input_id, text)
+
     async def end(self, cause: Cause) -> None:
         """Ends the interpreter with everything below it, and so the running execution."""
         self.stop(cause, 0)
@@ -394,7 +399,7 @@ async def run_in(
 ) -> tuple[Cell, Done | Exit | BadFrame]:
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
     envs = request.envs | meter.environment()
-    header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
+    header = {"cell": number, "execution_id": meter.execution.id, "envs": envs, "input": request.takes_input}
     meter.trace.enter(spans.RUN)
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)

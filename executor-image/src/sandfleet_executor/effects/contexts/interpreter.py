@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.contexts import frames, rollback
-from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done
+from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done, Prompted, Said
 from sandfleet_executor.core.contexts.rollback import Refusal
 from sandfleet_executor.core.errors import NotStartedError
 from sandfleet_executor.core.executions import usage
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
+from sandfleet_executor.effects.contexts.inputs import Inputs
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
 from sandfleet_executor.effects.executions.pump import Pump, make_pipe
@@ -33,6 +34,8 @@ EXIT_SECONDS = 2.0
 COPY_SECONDS = 10.0
 # How long a context that says when it is ready may take for that, in seconds.
 READY_SECONDS = 60.0
+# Frames that an interpreter has not read yet.
+MAX_BACKLOG = 64
 CORES = os.cpu_count() or 1
 # Of what such a context has printed before it ended, in characters.
 LAST_WORDS = 500
@@ -52,6 +55,7 @@ class Cell:
     end: asyncio.Future[Done | Exit | BadFrame]
     meter: ExecutionMeter
     cpu_at_start: float
+    inputs: Inputs
     # A table that it waits for.
     lending: asyncio.Task[None] | None = None
     error_name: str = ""
@@ -172,6 +176,7 @@ class Interpreter:
             asyncio.get_running_loop().create_future(),
             meter,
             cpu_at_start=max(self._cpu_told, self._cpu_seen),
+            inputs=Inputs(execution, taken=bool(header.get("input"))),
         )
         for stream, limiter in self._between.items():
             self._pass_on(limiter, stream, execution)
@@ -201,6 +206,14 @@ class Interpreter:
             self.broken = True
             self.kill()
             raise
+
+    def answer_input(self, execution_id: str, input_id: str, text: str | None) -> bool:
+        """Answers a request for input of the running cell, with None refuses it; False where that does not wait."""
+        cell = self._cell
+        answer = cell.inputs.answer(input_id, text) if cell and cell.execution.id == execution_id else None
+        if answer:
+            self._child.channel.send(answer)
+        return answer is not None
 
     @property
     def alive(self) -> bool:
@@ -252,13 +265,15 @@ class Interpreter:
             self.kill()
             return
         try:
+            if self._child.channel.backlog > MAX_BACKLOG:
+                raise BadFrame("cannot take more of the interpreter: it does not read its answers")  # noqa: TRY301
             said = frames.parse(frame.header, frame.payload)
         except BadFrame as error:
             self._finish(error)
             return
         self._on_said(cell, said)
 
-    def _on_said(self, cell: Cell, said: Result | Clearing | Error | Done | Asked) -> None:
+    def _on_said(self, cell: Cell, said: Said) -> None:
         match said:
             case Result():
                 self._on_result(cell, said)
@@ -272,6 +287,9 @@ class Interpreter:
                     self._finish(BadFrame("cannot lend a table: the interpreter asks for two at once"))
                 else:
                     cell.lending = asyncio.create_task(self._lend(said))
+            case Prompted():
+                if refusal := cell.inputs.ask(said):
+                    self._child.channel.send(refusal)
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
