@@ -21,7 +21,7 @@ from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError,
 from sandfleet.observe import tracing
 from sandfleet.observe.intent import intent
 from sandfleet.resources import looks
-from sandfleet.resources.inputs import Inputs
+from sandfleet.resources.inputs import LATER, Inputs
 from sandfleet.values.execution import (
     Cleared,
     CommandOutput,
@@ -108,9 +108,9 @@ class Listeners:
             options.get("on_input"),
         )
 
-    async def follow(self, link: Link, stream: ExecutionStream) -> None:
-        """Call the listeners until the execution ends. Raises what they raise."""
-        inputs = Inputs(link, stream.collector.execution_id, self.on_input)
+    async def follow(self, link: Link, stream: ExecutionStream, *, later: bool = False) -> None:
+        """Call the listeners until the execution ends; `later`: it may have begun before. Raises what they raise."""
+        inputs = Inputs(link, stream.collector.execution_id, self.on_input, LATER if later else 0.0)
         try:
             async for piece in stream.pieces():
                 if isinstance(piece, Asked):
@@ -180,7 +180,7 @@ class Interpreter:
         with tracing.call(name, attributes) as span:
             stream = ExecutionStream(self._link, EventCollector(execution_id), None, CELLS)
             await stream.attach()
-            await listeners.follow(self._link, stream)
+            await listeners.follow(self._link, stream, later=True)
             started = stream.collector.started
             execution = self._conclude(started.context_id if started else "", stream, None)
             span.conclude("", execution, stream.collector.spans)

@@ -14,13 +14,17 @@ from sandfleet.values.execution import InputRequest, OnInput
 
 # What one answer may hold, in bytes, without its end.
 _MOST = 64 << 10
+# A client that attaches reads first what was before: it asks for what is still open after so many seconds.
+LATER = 0.5
 
 
 class Inputs:
     """Asks the callback beside the stream of the cell, which may end while a person thinks."""
 
-    def __init__(self, link: Link, execution_id: str, on_input: OnInput | None) -> None:
+    def __init__(self, link: Link, execution_id: str, on_input: OnInput | None, delay: float = 0.0) -> None:
+        """`delay`: seconds that a request has to be open before it is passed on."""
         self._link = link
+        self._delay = delay
         self._execution_id = execution_id
         self._on_input = on_input
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -49,6 +53,8 @@ class Inputs:
 
     async def _ask(self, on_input: OnInput, asked: Asked) -> None:
         line: str | None = None
+        if self._delay:
+            await asyncio.sleep(self._delay)
         try:
             line = _line(await _answer(on_input, InputRequest(asked.prompt, asked.password)))
         except Exception as error:  # noqa: BLE001  the cell is told that there is no input, and the caller what it was
