@@ -15,13 +15,13 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import variables as convert_variables
 from sandfleet._wire.events import Asked, EventCollector, Piece
+from sandfleet._wire.inputs import LATER, Inputs
 from sandfleet._wire.link import Link
 from sandfleet._wire.stream import CELLS, EVERYTHING, ExecutionStream
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError, SandfleetError
 from sandfleet.observe import tracing
 from sandfleet.observe.intent import intent
 from sandfleet.resources import looks
-from sandfleet.resources.inputs import LATER, Inputs
 from sandfleet.values.execution import (
     Cleared,
     CommandOutput,

@@ -44,9 +44,9 @@ from sandfleet_executor.core.snapshots.session import NoSessionError, NotEmptyEr
 from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
 from sandfleet_executor.effects.contexts import state_store
 from sandfleet_executor.effects.contexts.copies import NotCopiedError
-from sandfleet_executor.effects.contexts.inputs import InputNotAskedError
 from sandfleet_executor.effects.contexts.looks import CannotLookError, ContextBusyError, NoAnswerError
 from sandfleet_executor.effects.executions.execution import AheadError
+from sandfleet_executor.effects.executions.inputs import InputNotAskedError
 from sandfleet_executor.effects.executions.registry import ForgottenError, OtherRequestError, UnknownExecutionError
 from sandfleet_executor.effects.executions.store.recorder import TooManyReadersError
 from sandfleet_executor.effects.files.search import SearchUnavailable
@@ -286,6 +286,9 @@ REFUSALS = {
 TABLES = {
     "NoTable": Code.NOT_FOUND,
     "NotATable": Code.FAILED_PRECONDITION,
+    "UnsupportedColumn": Code.FAILED_PRECONDITION,
+    "NotTaken": Code.FAILED_PRECONDITION,
+    "OutOfMemory": Code.RESOURCE_EXHAUSTED,
     "LibraryMissing": Code.FAILED_PRECONDITION,
     "TooLarge": Code.RESOURCE_EXHAUSTED,
     "NotArrow": Code.INVALID_ARGUMENT,

@@ -19,6 +19,7 @@ from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
 from sandfleet_executor.effects.contexts.queue import CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED
 from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.inputs import InputNotAskedError
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts, subjects
@@ -107,7 +108,12 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
             if request.WhichOneof("answer") is None:
                 raise BadRequest("cannot answer: there is neither a text nor a refusal")
             text = requests.check_input(request.text) if request.HasField("text") else None
-            self._session.contexts.answer_input(request.execution_id, request.input_id, text)
+            cell = self._session.executions.find(CELL, request.execution_id)
+            if not isinstance(cell, Execution) or cell.inputs is None:
+                raise InputNotAskedError(f"cannot answer: execution {request.execution_id} does not run")
+            password = cell.inputs.answer(request.input_id, text)
+        if text is not None and not password:
+            cell.recording.sent(f"{text}\n".encode())
         return pb.AnswerInputResponse()
 
     async def ForkContext(self, request: pb.ForkContextRequest, context: Any) -> pb.ForkContextResponse:

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +16,8 @@ from sandfleet_executor.core.errors import NotStartedError
 from sandfleet_executor.core.executions import usage
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
-from sandfleet_executor.effects.contexts.inputs import Inputs
 from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.inputs import Inputs
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
 from sandfleet_executor.effects.executions.pump import Pump, make_pipe
 from sandfleet_executor.effects.namespace.children import CONTEXT, Child, Exit, NamespaceError, Sample
@@ -37,6 +38,8 @@ READY_SECONDS = 60.0
 # Frames that an interpreter has not read yet.
 MAX_BACKLOG = 64
 CORES = os.cpu_count() or 1
+# What a socket holds of a table on its way, in bytes; the kernel may allow less.
+TABLE_BUFFER = 1 << 20
 # Of what such a context has printed before it ended, in characters.
 LAST_WORDS = 500
 RESUME_SECONDS = 10.0
@@ -55,7 +58,6 @@ class Cell:
     end: asyncio.Future[Done | Exit | BadFrame]
     meter: ExecutionMeter
     cpu_at_start: float
-    inputs: Inputs
     # A table that it waits for.
     lending: asyncio.Task[None] | None = None
     error_name: str = ""
@@ -176,12 +178,12 @@ class Interpreter:
             asyncio.get_running_loop().create_future(),
             meter,
             cpu_at_start=max(self._cpu_told, self._cpu_seen),
-            inputs=Inputs(execution, taken=bool(header.get("input"))),
         )
         for stream, limiter in self._between.items():
             self._pass_on(limiter, stream, execution)
             self._between[stream] = HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True)
         self._cell = cell
+        execution.inputs = Inputs(execution.emit, self._child.channel.send, taken=bool(header.get("input")))
         for pump in self._pumps.values():
             execution.add_source(pump)
         execution.add_source(self._child.channel)
@@ -207,14 +209,6 @@ class Interpreter:
             self.kill()
             raise
 
-    def answer_input(self, execution_id: str, input_id: str, text: str | None) -> bool:
-        """Answers a request for input of the running cell, with None refuses it; False where that does not wait."""
-        cell = self._cell
-        answer = cell.inputs.answer(input_id, text) if cell and cell.execution.id == execution_id else None
-        if answer:
-            self._child.channel.send(answer)
-        return answer is not None
-
     @property
     def alive(self) -> bool:
         """Whether it can take a cell."""
@@ -231,6 +225,15 @@ class Interpreter:
 
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)
+
+    async def interrupt_now(self) -> None:
+        """As `interrupt`; returns when it has reached the process. Raises NamespaceError."""
+        self.interrupt()
+        await self._namespace.ping()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """While it works, and no cell of it runs."""
+        return self._namespace.busy()
 
     def kill(self) -> None:
         """Ends the process and everything below it."""
@@ -287,9 +290,8 @@ class Interpreter:
                     self._finish(BadFrame("cannot lend a table: the interpreter asks for two at once"))
                 else:
                     cell.lending = asyncio.create_task(self._lend(said))
-            case Prompted():
-                if refusal := cell.inputs.ask(said):
-                    self._child.channel.send(refusal)
+            case Prompted() if inputs := cell.execution.inputs:
+                inputs.ask(said)
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
@@ -310,7 +312,7 @@ class Interpreter:
 
     async def _lend(self, asked: Asked) -> None:
         """Both interpreters get an end of a socket: the table goes past the executor."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = wide_pair()
         with ours, theirs:
             refusal = await self.lend(asked, theirs.fileno()) if self.lend else {"reason": "NoTable"}
             self._child.channel.send({"op": "frame", **refusal}, fds=() if refusal else (ours.fileno(),))
@@ -335,10 +337,7 @@ class Interpreter:
             cell.meter.sample(sample.rss, sample.processes)
             # An interpreter that does not live to say it has used at least this.
             cell.meter.cpu_seconds = max(0.0, sample.cpu - cell.cpu_at_start)
-            self._count_written(cell, sample.written)
-
-    def _count_written(self, cell: Cell, total: int) -> None:
-        cell.meter.written_bytes = max(cell.meter.written_bytes, total - self._written_told)
+            cell.meter.written_bytes = max(cell.meter.written_bytes, sample.written - self._written_told)
 
     def on_channel_end(self, error: FrameError | None) -> None:
         self.broken = True
@@ -355,8 +354,8 @@ class Interpreter:
         if self._kill_timer:
             self._kill_timer.cancel()
         self.on_data()
-        if self._cell:
-            self._count_written(self._cell, ended.written)
+        if cell := self._cell:
+            cell.meter.written_bytes = max(cell.meter.written_bytes, ended.written - self._written_told)
         if not self.ended.done():
             self.ended.set_result(ended)
         self._finish(ended)
@@ -369,6 +368,14 @@ class Interpreter:
             cell.unread = isinstance(end, Exit) and self._child.channel.unread
         if cell and not cell.end.done():
             cell.end.set_result(end)
+
+
+def wide_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a socket for a table on its way."""
+    pair = socket.socketpair()
+    for each in pair:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, TABLE_BUFFER)
+    return pair
 
 
 def _between_cells() -> dict[int, HeadAndTail]:

@@ -12,7 +12,6 @@ from sandfleet_executor.core.errors import BadRequest, BusyError, ExistsError, N
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.effects.contexts.context import Context
-from sandfleet_executor.effects.contexts.inputs import InputNotAskedError
 from sandfleet_executor.effects.contexts.interpreter_slot import ContextServices, ContextSpec
 from sandfleet_executor.effects.contexts.state_store import NoStateDirError
 from sandfleet_executor.effects.contexts.tables import refusal
@@ -103,11 +102,6 @@ class Contexts:
         if context := self._contexts.get(name):
             return await context.tables.lend(asked.name, descriptor)
         return refusal("NoTable", f"cannot read {asked.name}: there is no context {name} yet")
-
-    def answer_input(self, execution_id: str, input_id: str, text: str | None) -> None:
-        """Answers a request for input, with None refuses it. Raises InputNotAskedError."""
-        if not any(each.answer_input(execution_id, input_id, text) for each in self._contexts.values()):
-            raise InputNotAskedError(f"cannot answer: execution {execution_id} does not wait for input {input_id}")
 
     async def restart(self, context_id: str) -> Context:
         """The context with a fresh interpreter. Raises NotFoundError and NamespaceError."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from sandfleet_executor.core.contexts.frames import BadFrame
-from sandfleet_executor.effects.contexts.inputs import Inputs
 from sandfleet_executor.effects.contexts.interpreter import MAX_BACKLOG, Interpreter
 from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.inputs import Inputs
 from sandfleet_executor.worker.base.frames import Frame
 
 
@@ -35,7 +35,8 @@ async def test_an_interpreter_that_does_not_read_its_answers_is_not_answered_for
     channel = SimpleNamespace(backlog=backlog, send=sent.append)
     execution = Execution("e", 1000)
     end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    cell = SimpleNamespace(inputs=Inputs(execution, taken=False), end=end, execution=execution)
+    execution.inputs = Inputs(execution.emit, sent.append, taken=False)
+    cell = SimpleNamespace(end=end, execution=execution)
     vars(interpreter).update(_cell=cell, _awaited=None, _child=SimpleNamespace(channel=channel))
     interpreter.on_frame(Frame({"event": "input", "id": "x", "prompt": "", "password": False}))
     if backlog > MAX_BACKLOG:

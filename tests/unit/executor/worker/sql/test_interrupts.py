@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -78,6 +79,9 @@ def test_an_interrupt_between_two_cells_is_dropped(stop: Sent, statements: State
         assert not statements.came.wait(0.05)
         stop.stop.check()
         assert not stop.stop.asked
+        # Control: the one after that does come.
+        stop.send()
+        assert statements.came.wait(PATIENCE)
 
 
 def test_an_interrupt_that_is_being_passed_on_keeps_its_cell_from_ending(stop: Sent, statements: Statements) -> None:
@@ -95,6 +99,13 @@ def test_an_interrupt_that_is_being_passed_on_keeps_its_cell_from_ending(stop: S
     assert not ended.wait(0.05)
     statements.goes_on.set()
     assert ended.wait(PATIENCE)
+
+
+def test_a_socket_that_is_read_is_shut_down(stop: Sent) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, stop.stop.cell(), stop.stop.reading(theirs):
+        stop.send()
+        assert theirs.recv(1) == b""
 
 
 def test_what_takes_too_long_is_interrupted_and_nothing_after_it(statements: Statements) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from sandfleet._wire.events import Asked
+from sandfleet._wire.inputs import Inputs
 from sandfleet.errors import NotFoundError
-from sandfleet.resources.inputs import Inputs
 from sandfleet.values import InputRequest
 
 
