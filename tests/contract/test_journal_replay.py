@@ -67,6 +67,7 @@ async def a_session(sandbox):
     await sandbox.run_code("SELECT sum(a) FROM df", language="sql")
     await sandbox.restart_context("other")
     await sandbox.delete_context("copy")
+    await sandbox.run_code("[input('a'), input('b')]", on_input=lambda request: f"\u2028{request}")
 
 
 async def test_a_session_replays_and_each_step_is_the_same(fleet, tmp_path):

@@ -113,6 +113,35 @@ def test_sql_and_python_share_their_tables(run):
     assert streams(run("print(sql.last.total[0])")[1]) == "6\n"
 
 
+def test_a_front_end_is_asked_for_input(client, run):
+    asked = []
+
+    def answer(message):
+        asked.append((message["content"]["prompt"], message["content"]["password"]))
+        client.input("ann é")
+
+    code = "import getpass; name = input('who? '); word = getpass.getpass('word: '); print(name, word)"
+    reply = client.execute_interactive(
+        code, timeout=PATIENCE, allow_stdin=True, stdin_hook=answer, output_hook=lambda _: None
+    )
+    assert (reply["content"]["status"], asked) == ("ok", [("who? ", False), ("word: ", True)])
+    assert streams(run("print(name)")[1]) == "ann é\n"
+    reply, _ = run("input('again? ')")
+    assert (reply["status"], reply["ename"]) == ("error", "StdinNotAvailable")
+
+
+def test_an_interrupt_ends_the_wait_for_input(manager, client, run):
+    cell = client.execute("input('who? ')", allow_stdin=True)
+    assert client.get_stdin_msg(timeout=PATIENCE)["content"]["prompt"] == "who? "
+    manager.interrupt_kernel()
+    while (reply := client.get_shell_msg(timeout=PATIENCE))["parent_header"].get("msg_id") != cell:
+        pass
+    assert (reply["content"]["status"], reply["content"]["ename"]) == ("error", "KeyboardInterrupt")
+    # What is typed too late is of no cell.
+    client.input("late")
+    assert streams(run("print(1)")[1]) == "1\n"
+
+
 def test_an_interrupt_keeps_the_variables(manager, client, run):
     run("kept = 1")
     cell = client.execute("print('begun', flush=True)\nwhile True: pass")

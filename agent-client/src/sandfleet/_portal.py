@@ -73,10 +73,10 @@ class Relay:
         import asyncio
         from concurrent.futures import Future
 
-        async def relayed(value: Value) -> None:
-            done: Future[None] = Future()
+        async def relayed(value: Value) -> object:
+            done: Future[object] = Future()
             self._calls.put(lambda: _settle(done, callback, value))
-            await asyncio.wrap_future(done)
+            return await asyncio.wrap_future(done)
 
         return relayed
 
@@ -95,15 +95,15 @@ class Relay:
             return answer.result()
 
 
-def _settle(done: Future[None], callback: Callable[[Value], object], value: Value) -> None:
+def _settle(done: Future[object], callback: Callable[[Value], object], value: Value) -> None:
     if not done.set_running_or_notify_cancel():
         return
     try:
-        callback(value)
+        said = callback(value)
     except Exception as error:  # noqa: BLE001  the call that was given the callback raises it
         done.set_exception(error)
     else:
-        done.set_result(None)
+        done.set_result(said)
 
 
 def run(work: Coroutine[Any, Any, Answer], relay: Relay | None = None) -> Answer:

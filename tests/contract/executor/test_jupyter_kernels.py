@@ -168,7 +168,8 @@ async def test_a_prompt_is_refused_and_not_waited_for(run, kernel):
     if not kernel.ask:
         pytest.skip("it has no prompts")
     execution = await run(kernel.ask, timeout=60)
-    assert execution.outcome in ("error", "ok")
+    assert (execution.outcome, execution.blame, execution.lost) == ("error", "code", ())
+    assert execution.error.name in ("StdinNotAvailable", "StdinNotImplementedError")
 
 
 async def test_code_is_completed_and_described(sandbox, made, kernel):
@@ -233,6 +234,21 @@ async def test_rich_results_updates_and_clears_are_those_of_the_other_contexts(p
     assert json.loads(execution.results[1].json) == {"a": [1]}
     execution = await python("print('gone'); clear_output(); print('there'); 5")
     assert (execution.logs.stdout, execution.text) == ("there\n", "5")
+
+
+# As IRkernel does, and with a kernel that does not hear interrupts.
+ASKS_ALL_THE_SAME = "get_ipython().kernel._allow_stdin = True\nname = input('name? ')"
+DEAF = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{ASKS_ALL_THE_SAME}"
+
+
+@pytest.mark.parametrize("code", [ASKS_ALL_THE_SAME, DEAF])
+async def test_a_kernel_that_asks_although_it_must_not_is_refused_as_well(python, code):
+    execution = await python(code)
+    assert (execution.outcome, execution.error.name, execution.lost) == ("error", "StdinNotAvailable", ())
+    assert execution.error.value == "cannot read input at 'name? ': the caller of this cell gives none"
+    execution = await python("import signal; signal.signal(signal.SIGINT, signal.default_int_handler); kept = 1")
+    assert execution.ok
+    assert (await python("input('again? ')", on_input=str)).text == "'again? '"
 
 
 async def test_messages_of_widgets_are_dropped_and_counted(python):

@@ -107,6 +107,49 @@ async def test_what_is_no_frame_and_a_busy_context_are_errors_that_say_so(sandbo
     await cell
 
 
+SQLITE = """
+import sqlite3
+file = sqlite3.connect("app.db", isolation_level=None, timeout=0)
+file.executescript("CREATE TABLE t AS SELECT 1 AS a; CREATE TABLE many (a)")
+file.executemany("INSERT INTO many VALUES (?)", [(each,) for each in range(2000)])
+"""
+
+
+async def test_sqlite_files_are_read_and_written(sandbox, sql):
+    await sandbox.run_code(SQLITE)
+    assert (await sql("ATTACH 'app.db' AS lite; FROM lite.t")).text == "a\n-\n1\n(1 row)"
+    await sandbox.run_code("import pandas; frame = pandas.DataFrame({'a': range(2, 5)})")
+    execution = await sql("INSERT INTO lite.t FROM frame; CREATE TABLE lite.sums AS SELECT sum(a) AS s FROM lite.t")
+    assert execution.files.modified == ("app.db",)
+    assert (await sandbox.run_code("file.execute('SELECT s, (SELECT count(*) FROM t) FROM sums').fetchall()")).text == (
+        "[(10, 4)]"
+    )
+    assert "readonly" in (await sql("ATTACH 'app.db' AS ro (READ_ONLY); DELETE FROM ro.t")).error.value
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "UPDATE lite.many SET a = (SELECT sum(x.a + y.a + z.a) FROM lite.many x, lite.many y, lite.many z)",
+        "INSERT INTO lite.t SELECT x.a FROM lite.many x, lite.many y, range(5)",
+    ],
+)
+async def test_a_deadline_ends_a_change_of_a_sqlite_file_and_leaves_it_as_it_was(fresh, endless):
+    sandbox = fresh.sandbox
+    await sandbox.run_code(SQLITE)
+    await sandbox.run_code("ATTACH 'app.db' AS lite", language="sql")
+    execution = await sandbox.run_code(endless, language="sql", timeout=4)
+    assert (execution.outcome, execution.lost) == ("timeout", ())
+    # It is not locked.
+    assert (
+        await sandbox.run_code(
+            "file.execute('INSERT INTO t VALUES (7)'); file.execute('SELECT max(many.a) FROM many, t "
+            "WHERE t.a = 1').fetchall()"
+        )
+    ).text == "[(1999,)]"
+    assert (await sandbox.run_code("SELECT count(*) FROM lite.t", language="sql")).text.splitlines()[2] == "2"
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -116,6 +159,8 @@ async def test_what_is_no_frame_and_a_busy_context_are_errors_that_say_so(sandbo
         "SET memory_limit = '100GB'",
         "SET enable_external_access = true",
         "ATTACH 'https://example.com/a.db'",
+        "ATTACH 'https://example.com/a.db' (TYPE sqlite)",
+        "FROM sqlite_scan('app.db', 't')",
     ],
 )
 async def test_extensions_the_network_and_settings_are_out_of_reach(sql, code):
@@ -132,3 +177,13 @@ async def test_too_much_memory_is_an_outcome_and_the_tables_stay(starting):
         execution = await sandbox.run_code(code, language="sql", timeout=100)
         assert (execution.outcome, execution.lost) == ("memory", ())
         assert (await sandbox.run_code("FROM kept", language="sql")).ok
+
+
+async def test_an_interrupt_and_a_deadline_do_not_reach_the_next_cell(sql):
+    """The next one comes at once, and takes longer than it takes to repeat an interrupt."""
+    endless = "SELECT sum(a.range + b.range) FROM range(1000000) a, range(1000000) b"
+    long = "SELECT sum(a.range + b.range) AS s FROM range(20000) a, range(20000) b"
+    for _ in range(3):
+        first, second = await asyncio.gather(sql(endless, timeout=0.3), sql(long))
+        assert first.outcome == "timeout"
+        assert (second.outcome, second.error) == ("ok", None)

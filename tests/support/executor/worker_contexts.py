@@ -65,6 +65,8 @@ class Outcome:
     # (display id, whether it is an update) of each result that has one; whether each clearing waits.
     displays: list[tuple[str, bool]] = field(default_factory=list)
     cleared: list[bool] = field(default_factory=list)
+    # (prompt, whether it is a password) of each request for input.
+    asked: list[tuple[str, bool]] = field(default_factory=list)
 
     @property
     def text(self) -> str | None:
@@ -106,10 +108,18 @@ class Context:
             os.set_blocking(descriptor, False)
 
     def run(
-        self, code: str, envs: dict[str, str] | None = None, on_output: Callable[[str], None] | None = None
+        self,
+        code: str,
+        envs: dict[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
+        on_input: Callable[[dict[str, Any]], None] | None = None,
     ) -> Outcome:
-        """Runs a cell to its end; on_output gets all output so far each time there is more."""
-        self.send(code, envs)
+        """Runs a cell to its end; on_output gets all output so far each time there is more.
+
+        `on_input` gets each request for input, and answers with `answer`.
+        """
+        self.send(code, envs, takes_input=on_input is not None)
+        self._on_input = on_input
         outcome = Outcome()
         written = {self.out: bytearray(), self.err: bytearray()}
         deadline = time.monotonic() + PATIENCE
@@ -126,9 +136,14 @@ class Context:
         outcome.out, outcome.err = (data.decode("utf-8", "surrogateescape") for data in written.values())
         return outcome
 
-    def send(self, code: str, envs: dict[str, str] | None = None) -> None:
+    def answer(self, asked: dict[str, Any], text: str | None) -> None:
+        """To a request for input; None refuses it."""
+        frames.send(self.control, {"op": "input", "id": asked["id"], "text": text})
+
+    def send(self, code: str, envs: dict[str, str] | None = None, *, takes_input: bool = False) -> None:
         self.cells += 1
         header = {"op": "execute", "cell": self.cells, "execution_id": f"e{self.cells}", "envs": envs or {}}
+        header["input"] = takes_input
         frames.send(self.control, header, code.encode("utf-8", "surrogatepass"))
 
     def interrupt(self) -> None:
@@ -165,6 +180,10 @@ class Context:
             outcome.cleared.append(header["wait"])
             if header["answer"]:
                 frames.send(self.control, {"op": "cleared"})
+        elif header["event"] == "input":
+            outcome.asked.append((header["prompt"], header["password"]))
+            assert self._on_input is not None
+            self._on_input(header)
         elif header["event"] == "error":
             outcome.error = header | {"value": frame.payload.decode() or header["value"]}
         else:

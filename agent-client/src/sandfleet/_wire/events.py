@@ -13,13 +13,24 @@ from sandfleet._wire.results import Results
 from sandfleet.errors import ProtocolError
 from sandfleet.values.execution import Cleared, CommandOutput, ExecutionError, Gap, Outcome, Result, Stream
 
-Piece = CommandOutput | Result | Cleared
-
 # Of each stream without a limit: far above any template's limit.
 OUTPUT_BOUND = 256 * 1024 * 1024
 # Above the given limit, since an executor may cut at the end of a chunk.
 _OUTPUT_SLACK = 1024 * 1024
 _GAPS_COUNT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The code waits for a line of input, or (`settled`) waits for that of this id no longer."""
+
+    input_id: str
+    prompt: str
+    password: bool
+    settled: bool
+
+
+Piece = CommandOutput | Result | Cleared | Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,9 @@ class EventCollector:
             case "result":
                 self._clear_now()
                 return (self.results.add(event.result),)
+            case "input":
+                said = event.input
+                return (Asked(said.input_id, said.prompt, said.password, said.settled),)
             case "error":
                 self.error = convert.error(event.error)
             case "finished":

@@ -62,6 +62,7 @@ _PROBE_TIMEOUT = 2.0
 # Requests that wait for a reviewer in a reviewed sandbox; cells and commands wait as executions.
 REVIEWED = frozenset(
     {
+        "AnswerInputRequest",
         "CreateContextRequest",
         "RestoreStateRequest",
         "SendInputRequest",

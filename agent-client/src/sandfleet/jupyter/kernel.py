@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sandfleet import __version__
 from sandfleet.errors import SandboxEnded, SandfleetError
 from sandfleet.jupyter import content
-from sandfleet.jupyter.wire import CONTROL, SHELL, Request, Wire
+from sandfleet.jupyter.wire import CONTROL, SHELL, STDIN, Request, Wire
 
 if TYPE_CHECKING:
     from sandfleet.jupyter.seat import Seat
-    from sandfleet.values.execution import Execution, Result
+    from sandfleet.values.execution import Execution, InputRequest, Result
 
 PROTOCOL = "5.3"
 # How often the kernel looks whether its front end's server is still there, in seconds.
@@ -37,6 +37,8 @@ class Kernel:
         # The request that is worked on, for what is said in its name; the context of its cell.
         self._running: tuple[Request, str] | None = None
         self._waiting: asyncio.Queue[Request] = asyncio.Queue()
+        # The line that a person types at the front end.
+        self._typed: asyncio.Future[str] | None = None
         self._over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._shell = {
             "execute_request": self._execute,
@@ -55,7 +57,8 @@ class Kernel:
         loop.add_signal_handler(signal.SIGINT, lambda: self._soon(self._interrupt()))
         loop.add_signal_handler(signal.SIGTERM, lambda: self._end(restart=False))
         self._wire.publish("status", {"execution_state": "starting"}, None)
-        work = (self._read(SHELL), self._work(), self._read(CONTROL), self._wire.beat(), self._watch_parent())
+        channels = (self._read(SHELL), self._read(CONTROL), self._read_lines())
+        work = (*channels, self._work(), self._wire.beat(), self._watch_parent())
         tasks = [asyncio.create_task(each) for each in work]
         # So that the first cell need not wait as long.
         self._tasks = {asyncio.create_task(self._begin())}
@@ -100,6 +103,18 @@ class Kernel:
                 self._waiting.put_nowait(request)
             else:
                 await self._answer(request)
+
+    async def _read_lines(self) -> None:
+        async for reply in self._wire.requests(STDIN):
+            value = reply.content.get("value")
+            if reply.kind == "input_reply" and isinstance(value, str) and self._typed and not self._typed.done():
+                self._typed.set_result(value)
+
+    async def _type(self, request: Request, asked: InputRequest) -> str:
+        """Have the front end of a request ask for a line."""
+        self._typed = asyncio.get_running_loop().create_future()
+        self._wire.ask_for_input(request, asked.prompt, password=asked.password)
+        return (await self._typed).replace("\r", "").replace("\n", " ")
 
     async def _work(self) -> None:
         while True:
@@ -182,6 +197,9 @@ class Kernel:
         def result(one: Result) -> None:
             tell(*content.shown(one, number), request)
 
+        async def typed(asked: InputRequest) -> str:
+            return await self._type(request, asked)
+
         self._running = request, context
         if self._longest is None:
             # A notebook asks for no deadline of a cell; 0 is none.
@@ -195,6 +213,7 @@ class Kernel:
                 on_stderr=lambda text: tell("stream", {"name": "stderr", "text": text}, request),
                 on_result=result,
                 on_clear=lambda one: tell("clear_output", {"wait": one.wait}, request),
+                on_input=typed if request.content.get("allow_stdin") else None,
             )
         finally:
             self._running = None

@@ -14,6 +14,7 @@ from sandfleet.resources.tables import put
 
 if TYPE_CHECKING:
     from sandfleet.sandbox import AsyncSandbox
+    from sandfleet.values.execution import OnInput
     from sandfleet.values.options import CodeOptions, RunOptions
 
 Body = Mapping[str, Any]
@@ -32,6 +33,8 @@ async def execute(sandbox: AsyncSandbox, body: Body, envs: Mapping[str, str]) ->
         }
         if (deadline := _deadline(body)) is not None:
             options["timeout"] = deadline
+        if body.get("stdin") is not None:
+            options["on_input"] = _lines(body)
         if _text(body, "context") in ("", "default", "bash"):
             # The default context of a language is made by its first cell.
             options["language"] = _text(body, "language") or None
@@ -48,6 +51,12 @@ async def execute(sandbox: AsyncSandbox, body: Body, envs: Mapping[str, str]) ->
     if (deadline := _deadline(body)) is not None:
         asked["timeout"] = deadline
     await sandbox.commands.run(argv or str(code), **asked)
+
+
+def _lines(body: Body) -> OnInput:
+    """Give the lines that the cell got; passwords are not recorded, and refused."""
+    left = iter(_text(mapping(body.get("stdin")), "text").split("\n")[:-1])
+    return lambda asked: None if asked.password else next(left, None)
 
 
 def _deadline(body: Body) -> float | None:

@@ -14,7 +14,8 @@ from typing import Self
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import variables as convert_variables
-from sandfleet._wire.events import EventCollector, Piece
+from sandfleet._wire.events import Asked, EventCollector, Piece
+from sandfleet._wire.inputs import LATER, Inputs
 from sandfleet._wire.link import Link
 from sandfleet._wire.stream import CELLS, EVERYTHING, ExecutionStream
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError, SandfleetError
@@ -31,9 +32,11 @@ from sandfleet.values.execution import (
     Logs,
     OnClear,
     OnFailure,
+    OnInput,
     OnResult,
     OnText,
     Outcome,
+    Result,
     Stream,
 )
 from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions, LookOptions
@@ -59,6 +62,7 @@ class Cell:
     output_limit: int | None
     execution_id: str
     on_failure: OnFailure = OnFailure.KEEP
+    takes_input: bool = False
 
     @classmethod
     def of(cls, code: str, options: CodeOptions) -> Self:
@@ -72,6 +76,7 @@ class Cell:
             output_limit=options.get("output_limit"),
             execution_id=options.get("execution_id") or os.urandom(16).hex(),
             on_failure=OnFailure(options.get("on_failure", OnFailure.KEEP)),
+            takes_input=options.get("on_input") is not None,
         )
 
     @property
@@ -90,13 +95,30 @@ class Listeners:
     on_stderr: OnText | None = None
     on_result: OnResult | None = None
     on_clear: OnClear | None = None
+    on_input: OnInput | None = None
 
     @classmethod
     def of(cls, options: ListenOptions) -> Self:
         """Take the callbacks out of the options."""
         return cls(
-            options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"), options.get("on_clear")
+            options.get("on_stdout"),
+            options.get("on_stderr"),
+            options.get("on_result"),
+            options.get("on_clear"),
+            options.get("on_input"),
         )
+
+    async def follow(self, link: Link, stream: ExecutionStream, *, later: bool = False) -> None:
+        """Call the listeners until the execution ends; `later`: it may have begun before. Raises what they raise."""
+        inputs = Inputs(link, stream.collector.execution_id, self.on_input, LATER if later else 0.0)
+        try:
+            async for piece in stream.pieces():
+                if isinstance(piece, Asked):
+                    inputs.take(piece)
+                else:
+                    await self.tell(piece)
+        finally:
+            await inputs.close()
 
     async def tell(self, piece: Piece) -> None:
         """Call the listener of a piece, and await it if it returns an awaitable."""
@@ -107,7 +129,7 @@ class Listeners:
                 answer = listener(piece.text)
         elif isinstance(piece, Cleared):
             answer = self.on_clear(piece) if self.on_clear is not None else None
-        elif self.on_result is not None:
+        elif isinstance(piece, Result) and self.on_result is not None:
             answer = self.on_result(piece)
         if inspect.isawaitable(answer):
             await answer
@@ -142,8 +164,7 @@ class Interpreter:
             with intent(options.get("intent")):
                 stream = await self._open(cell)
             try:
-                async for piece in stream.pieces():
-                    await listeners.tell(piece)
+                await listeners.follow(self._link, stream)
             finally:
                 if stream.running:
                     self._give_up(cell)
@@ -159,8 +180,7 @@ class Interpreter:
         with tracing.call(name, attributes) as span:
             stream = ExecutionStream(self._link, EventCollector(execution_id), None, CELLS)
             await stream.attach()
-            async for piece in stream.pieces():
-                await listeners.tell(piece)
+            await listeners.follow(self._link, stream, later=True)
             started = stream.collector.started
             execution = self._conclude(started.context_id if started else "", stream, None)
             span.conclude("", execution, stream.collector.spans)
@@ -180,6 +200,7 @@ class Interpreter:
             on_failure=_ON_FAILURE[cell.on_failure],
             autosave=autosave,
             language=cell.language or "",
+            takes_input=cell.takes_input,
         )
         collector = EventCollector(cell.execution_id, output_limit=cell.output_limit)
         stream = ExecutionStream(self._link, collector, cell.timeout, CELLS)

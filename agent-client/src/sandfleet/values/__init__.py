@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import FileChanges as FileChanges
     from sandfleet.values.execution import Frame as Frame
     from sandfleet.values.execution import Gap as Gap
+    from sandfleet.values.execution import InputRequest as InputRequest
     from sandfleet.values.execution import Inspection as Inspection
     from sandfleet.values.execution import Logs as Logs
     from sandfleet.values.execution import MimeParts as MimeParts
     from sandfleet.values.execution import OnClear as OnClear
     from sandfleet.values.execution import OnFailure as OnFailure
+    from sandfleet.values.execution import OnInput as OnInput
     from sandfleet.values.execution import OnResult as OnResult
     from sandfleet.values.execution import OnText as OnText
     from sandfleet.values.execution import Outcome as Outcome
@@ -118,11 +120,13 @@ _HOMES = {
         "FileChanges",
         "Frame",
         "Gap",
+        "InputRequest",
         "Inspection",
         "Logs",
         "MimeParts",
         "OnClear",
         "OnFailure",
+        "OnInput",
         "OnResult",
         "OnText",
         "Outcome",

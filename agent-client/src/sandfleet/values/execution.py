@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -252,10 +252,23 @@ class Cleared:
     wait: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """The code waits for a line of input; `password`: what is typed is not to be shown. As a text it is its prompt."""
+
+    prompt: str
+    password: bool = False
+
+    def __str__(self) -> str:
+        return self.prompt
+
+
 # Called with each piece as it comes; awaited if they return an awaitable.
 OnText = Callable[[str], object]
 OnResult = Callable[[Result], object]
 OnClear = Callable[[Cleared], object]
+# Gives the line that the code waits for, or None to refuse it.
+OnInput = Callable[[InputRequest], str | Awaitable[str | None] | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 if TYPE_CHECKING:
     from os import PathLike
 
-    from sandfleet.values.execution import Context, OnClear, OnFailure, OnResult, OnText
+    from sandfleet.values.execution import Context, OnClear, OnFailure, OnInput, OnResult, OnText
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import Isolation, Limits
@@ -181,12 +181,16 @@ class ListenOptions(TypedDict, total=False):
 
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
     on_clear  the same, called when the code clears its output (`clear_output`).
+    on_input  called with an `InputRequest` where the code waits for a line of input, and returns the line, or None to
+              refuse it: `on_input=input` asks at the terminal. A plain function runs in a thread. Without it code that
+              asks gets an error at once. What it raises refuses the input, and is raised when the cell has ended.
     """
 
     on_stdout: OnText | None
     on_stderr: OnText | None
     on_result: OnResult | None
     on_clear: OnClear | None
+    on_input: OnInput | None
 
 
 class CodeOptions(ListenOptions, total=False):
@@ -200,6 +204,7 @@ class CodeOptions(ListenOptions, total=False):
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
                   A result whose `is_update` is set replaces the earlier ones of its `display_id`.
     on_clear      called when the code clears its output; with `wait` set it does so when the next output comes.
+    on_input      as of `ListenOptions`: gives the lines for which the code waits. The deadline counts meanwhile.
     envs          environment variables of this cell.
     output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
     execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one. The same call with

@@ -13,6 +13,8 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 MAX_ARGV_BYTES = 2 << 20
 MAX_ENV_BYTES = 256 << 10
 MAX_CODE_BYTES = 8 << 20
+# Of an answer to a request for input.
+MAX_LINE_BYTES = 64 << 10
 DEFAULT_CONTEXT = "default"
 TERM = re.compile(r"[A-Za-z0-9._+-]{1,64}")
 DEFAULT_TERM = "xterm-256color"
@@ -93,6 +95,15 @@ def check_output_limit(size: int, limits: Limits) -> int:
     if size > MAX_OUTPUT_BYTES:
         raise BadRequest(f"cannot take an output limit of {size} bytes: the most is {MAX_OUTPUT_BYTES}")
     return size or limits.output_bytes
+
+
+def check_input(text: str) -> str:
+    """One line of input."""
+    if "\n" in text or "\r" in text:
+        raise BadRequest("cannot send that input: it has more than one line")
+    if len(text.encode()) > MAX_LINE_BYTES:
+        raise BadRequest(f"cannot send that input: it is longer than {MAX_LINE_BYTES} bytes (64 KiB)")
+    return text
 
 
 def check_size(rows: int, cols: int) -> tuple[int, int]:

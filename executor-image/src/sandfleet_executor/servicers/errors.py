@@ -46,6 +46,7 @@ from sandfleet_executor.effects.contexts import state_store
 from sandfleet_executor.effects.contexts.copies import NotCopiedError
 from sandfleet_executor.effects.contexts.looks import CannotLookError, ContextBusyError, NoAnswerError
 from sandfleet_executor.effects.executions.execution import AheadError
+from sandfleet_executor.effects.executions.inputs import InputNotAskedError
 from sandfleet_executor.effects.executions.registry import ForgottenError, OtherRequestError, UnknownExecutionError
 from sandfleet_executor.effects.executions.store.recorder import TooManyReadersError
 from sandfleet_executor.effects.files.search import SearchUnavailable
@@ -239,6 +240,7 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (ExistsError, Code.ALREADY_EXISTS, "AlreadyExists", False),
     (OtherRequestError, Code.ALREADY_EXISTS, "ExecutionMismatch", False),
     (ForgottenError, Code.ALREADY_EXISTS, "ResultForgotten", False),
+    (InputNotAskedError, Code.NOT_FOUND, "InputNotAsked", False),
     (UnknownExecutionError, Code.NOT_FOUND, "ExecutionNotFound", False),
     (AheadError, Code.OUT_OF_RANGE, "AheadOfStream", False),
     (NoJournalError, Code.NOT_FOUND, "NoJournal", False),

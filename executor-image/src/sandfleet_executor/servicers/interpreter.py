@@ -10,7 +10,7 @@ from sandfleet_api.executor.v1 import interpreter_pb2 as pb
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.contexts import looks
 from sandfleet_executor.core.contexts.states import check_bounds, check_seconds
-from sandfleet_executor.core.errors import BusyError
+from sandfleet_executor.core.errors import BadRequest, BusyError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.executions.records import CELL
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
@@ -19,6 +19,7 @@ from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
 from sandfleet_executor.effects.contexts.queue import CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED
 from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.inputs import InputNotAskedError
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts, subjects
@@ -73,6 +74,7 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
             traceparent=convert.traceparent(context),
             memory_limit=limits.memory_bytes,
             disk_limit=limits.disk_bytes,
+            takes_input=request.takes_input,
             rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
             persistence=contexts.persistence(request, resume=True),
             subject=subjects.of_execution(EXECUTE, request, context) if session.reviews.required else None,
@@ -100,6 +102,19 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
             found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
         grace = INTERRUPT_GRACE if grace is None else grace
         return pb.InterruptResponse(interrupted=found.stop(Cause.INTERRUPT, grace, request.execution_id))
+
+    async def AnswerInput(self, request: pb.AnswerInputRequest, context: Any) -> pb.AnswerInputResponse:
+        with typed_failures(request.execution_id):
+            if request.WhichOneof("answer") is None:
+                raise BadRequest("cannot answer: there is neither a text nor a refusal")
+            text = requests.check_input(request.text) if request.HasField("text") else None
+            cell = self._session.executions.find(CELL, request.execution_id)
+            if not isinstance(cell, Execution) or cell.inputs is None:
+                raise InputNotAskedError(f"cannot answer: execution {request.execution_id} does not run")
+            password = cell.inputs.answer(request.input_id, text)
+        if text is not None and not password:
+            cell.recording.sent(f"{text}\n".encode())
+        return pb.AnswerInputResponse()
 
     async def ForkContext(self, request: pb.ForkContextRequest, context: Any) -> pb.ForkContextResponse:
         with typed_failures(request.context_id):

@@ -34,6 +34,7 @@ events = st.builds(
             "started": {"started": common_pb2.ExecutionStarted(execution_id="e")},
             "finished": {"finished": common_pb2.ExecutionFinished(outcome=number, blame=number)},
             "cleared": {"cleared": common_pb2.OutputCleared(wait=number % 2 == 0)},
+            "input": {"input": common_pb2.InputRequest(input_id=str(number), settled=number % 2 == 0)},
             "update": {
                 "result": common_pb2.Result(
                     parts=[common_pb2.MimePart(mime_type="text/plain", data=data)],
@@ -45,7 +46,7 @@ events = st.builds(
         }[kind],
     ),
     st.integers(0, 8),
-    st.sampled_from(["output", "gap", "result", "cleared", "update", "error", "started", "finished", "none"]),
+    st.sampled_from(["output", "gap", "result", "cleared", "input", "update", "error", "started", "finished", "none"]),
     st.integers(0, 9),
     st.binary(max_size=20),
 )

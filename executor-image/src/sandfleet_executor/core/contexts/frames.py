@@ -14,6 +14,8 @@ MAX_VALUE = 8 << 20
 MAX_MIME_NAME = 256
 MAX_DISPLAY_ID = 256
 MAX_TABLE_NAME = 256
+MAX_PROMPT = 4096
+MAX_INPUT_ID = 64
 # What the API's fields hold.
 MAX_LINE = 1 << 31
 MAX_SECONDS = 1e9
@@ -50,7 +52,19 @@ class Asked:
     language: str
 
 
-def parse(header: Mapping[str, Any], payload: bytes) -> Result | Clearing | Error | Done | Asked:
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """The interpreter waits for a line of input, under an id of its own."""
+
+    id: str
+    prompt: str
+    password: bool
+
+
+Said = Result | Clearing | Error | Done | Asked | Prompted
+
+
+def parse(header: Mapping[str, Any], payload: bytes) -> Said:
     """Raises BadFrame for anything that is not exactly right."""
     try:
         match header["event"]:
@@ -60,6 +74,9 @@ def parse(header: Mapping[str, Any], payload: bytes) -> Result | Clearing | Erro
                 return Clearing(Cleared(header["wait"] is True), header["answer"] is True)
             case "frame":
                 return Asked(_text(header["name"], MAX_TABLE_NAME), _text(header["language"], MAX_TABLE_NAME))
+            case "input":
+                prompt = _text(header["prompt"], MAX_PROMPT)
+                return Prompted(_text(header["id"], MAX_INPUT_ID), prompt, header["password"] is True)
             case "error":
                 return _error(header, payload)
             case "done":

@@ -89,6 +89,20 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
+class InputRequest:
+    """The code waits for a line of input; `settled`: it waits for that no longer."""
+
+    input_id: str
+    prompt: str = ""
+    password: bool = False
+    settled: bool = False
+
+    @property
+    def size(self) -> int:
+        return sys.getsizeof(self.prompt) + EVENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     file: str
     line: int
@@ -200,7 +214,7 @@ class Stored:
         return len(self.data) + EVENT_BYTES
 
 
-Event = Started | Output | Gap | Result | Cleared | Error | Finished | Stored
+Event = Started | Output | Gap | Result | Cleared | InputRequest | Error | Finished | Stored
 
 
 def is_end(event: Event) -> bool:

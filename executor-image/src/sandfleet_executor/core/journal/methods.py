@@ -24,6 +24,7 @@ METHODS = {
     "InterpreterService/Execute": Entry.EXECUTION,
     "InterpreterService/Attach": Entry.READS,
     "InterpreterService/Interrupt": Entry.CALL,
+    "InterpreterService/AnswerInput": Entry.INPUT,
     "InterpreterService/ForkContext": Entry.CALL,
     "InterpreterService/RestartContext": Entry.CALL,
     "InterpreterService/DeleteContext": Entry.CALL,

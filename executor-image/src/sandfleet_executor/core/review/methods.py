@@ -27,6 +27,8 @@ METHODS = {
     "InterpreterService/Execute": Gate.EXECUTION,
     "InterpreterService/Attach": Gate.FREE,
     "InterpreterService/Interrupt": Gate.FREE,
+    # As SendInput: code may run what it reads.
+    "InterpreterService/AnswerInput": Gate.CALL,
     # A copy of what was approved, and a fresh start: neither runs anything that no reviewer has seen. But an approved
     # cell may mean something else in them: without the approved `def open(...)`, `open` is Python's own.
     "InterpreterService/ForkContext": Gate.COUNTED,

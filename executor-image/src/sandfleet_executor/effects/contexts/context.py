@@ -394,7 +394,7 @@ async def run_in(
 ) -> tuple[Cell, Done | Exit | BadFrame]:
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
     envs = request.envs | meter.environment()
-    header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
+    header = {"cell": number, "execution_id": meter.execution.id, "envs": envs, "input": request.takes_input}
     meter.trace.enter(spans.RUN)
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)
@@ -402,6 +402,8 @@ async def run_in(
         if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
             if not isinstance(cell.end.result(), Done):
                 meter.trace.enter(spans.ROLL_BACK)
+            elif meter.execution.cause is not Cause.NONE:
+                await let_arrive(namespace)
             return cell, cell.end.result()
         meter.trace.enter(spans.ROLL_BACK)
         await kill(interpreter)
@@ -409,6 +411,13 @@ async def run_in(
             # PID 1 did not kill it: the namespace goes as a whole.
             await namespace.close()
         return cell, cell.end.result() if cell.end.done() else await interpreter.ended
+
+
+async def let_arrive(namespace: Namespace) -> None:
+    """Waits until an interrupt that is on its way to a cell that has ended is there: the next one must not get it."""
+    with contextlib.suppress(NamespaceError):
+        # PID 1 answers in the order in which it was asked.
+        await namespace.ping()
 
 
 def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, request: CellRequest) -> Facts:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.contexts import frames, rollback
-from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done
+from sandfleet_executor.core.contexts.frames import Asked, BadFrame, Clearing, Done, Prompted, Said
 from sandfleet_executor.core.contexts.rollback import Refusal
 from sandfleet_executor.core.errors import NotStartedError
 from sandfleet_executor.core.executions import usage
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
 from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.inputs import Inputs
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
 from sandfleet_executor.effects.executions.pump import Pump, make_pipe
 from sandfleet_executor.effects.namespace.children import CONTEXT, Child, Exit, NamespaceError, Sample
@@ -34,6 +35,8 @@ EXIT_SECONDS = 2.0
 COPY_SECONDS = 10.0
 # How long a context that says when it is ready may take for that, in seconds.
 READY_SECONDS = 60.0
+# Frames that an interpreter has not read yet.
+MAX_BACKLOG = 64
 CORES = os.cpu_count() or 1
 # What a socket holds of a table on its way, in bytes; the kernel may allow less.
 TABLE_BUFFER = 1 << 20
@@ -180,6 +183,7 @@ class Interpreter:
             self._pass_on(limiter, stream, execution)
             self._between[stream] = HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True)
         self._cell = cell
+        execution.inputs = Inputs(execution.emit, self._child.channel.send, taken=bool(header.get("input")))
         for pump in self._pumps.values():
             execution.add_source(pump)
         execution.add_source(self._child.channel)
@@ -264,13 +268,15 @@ class Interpreter:
             self.kill()
             return
         try:
+            if self._child.channel.backlog > MAX_BACKLOG:
+                raise BadFrame("cannot take more of the interpreter: it does not read its answers")  # noqa: TRY301
             said = frames.parse(frame.header, frame.payload)
         except BadFrame as error:
             self._finish(error)
             return
         self._on_said(cell, said)
 
-    def _on_said(self, cell: Cell, said: Result | Clearing | Error | Done | Asked) -> None:
+    def _on_said(self, cell: Cell, said: Said) -> None:
         match said:
             case Result():
                 self._on_result(cell, said)
@@ -284,6 +290,8 @@ class Interpreter:
                     self._finish(BadFrame("cannot lend a table: the interpreter asks for two at once"))
                 else:
                     cell.lending = asyncio.create_task(self._lend(said))
+            case Prompted() if inputs := cell.execution.inputs:
+                inputs.ask(said)
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
@@ -329,10 +337,7 @@ class Interpreter:
             cell.meter.sample(sample.rss, sample.processes)
             # An interpreter that does not live to say it has used at least this.
             cell.meter.cpu_seconds = max(0.0, sample.cpu - cell.cpu_at_start)
-            self._count_written(cell, sample.written)
-
-    def _count_written(self, cell: Cell, total: int) -> None:
-        cell.meter.written_bytes = max(cell.meter.written_bytes, total - self._written_told)
+            cell.meter.written_bytes = max(cell.meter.written_bytes, sample.written - self._written_told)
 
     def on_channel_end(self, error: FrameError | None) -> None:
         self.broken = True
@@ -349,8 +354,8 @@ class Interpreter:
         if self._kill_timer:
             self._kill_timer.cancel()
         self.on_data()
-        if self._cell:
-            self._count_written(self._cell, ended.written)
+        if cell := self._cell:
+            cell.meter.written_bytes = max(cell.meter.written_bytes, ended.written - self._written_told)
         if not self.ended.done():
             self.ended.set_result(ended)
         self._finish(ended)

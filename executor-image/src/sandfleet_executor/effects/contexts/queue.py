@@ -28,6 +28,8 @@ class CellRequest:
     rolls_back: bool = False
     # Of the context, where this cell makes it.
     persistence: Persistence = NOT_PERSISTENT
+    # Whether its caller answers requests for input.
+    takes_input: bool = False
     # What a reviewer sees of it, where there is one; and what its agent is told of the review.
     subject: Subject | None = None
     notices: tuple[Notice, ...] = ()

@@ -17,6 +17,7 @@ from sandfleet_executor.core.executions.event_log import EventLog, output_bytes
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Event, Finished, Gap, Output, is_end
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.executions.output import HeadAndTail
+from sandfleet_executor.effects.executions.inputs import Inputs
 from sandfleet_executor.effects.executions.store.files import NO_STORE, StoreError
 from sandfleet_executor.effects.executions.store.log import END_BYTES, Write
 from sandfleet_executor.effects.executions.store.reader import StoreReader
@@ -119,12 +120,12 @@ class Execution:
         self._paused = False
         # The first event that is not stored yet, and the bytes of output and of events before it.
         self._unstored = 1
-        self._stored_output = 0
-        self._stored_weight = 0
+        self._stored_output = self._stored_weight = 0
         self._storing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self.inputs: Inputs | None = None  # While its cell runs.
         # Set once, with the seconds of grace, when the execution is stopped before its end.
         self.stopped: asyncio.Future[float] = self._loop.create_future()
 
@@ -163,7 +164,7 @@ class Execution:
         self.recording.see(event)
         self._log.append(event)
         if isinstance(event, Finished):
-            self.finished = event
+            self.finished, self.inputs = event, None
             self._let_go()
         for reader in self._readers:
             if not (reader.holds and self._is_only_start):

@@ -83,6 +83,11 @@ class FrameChannel:
         self._unsent += pieces
         self._flush()
 
+    @property
+    def backlog(self) -> int:
+        """Pieces that the other side has not read yet, so that they do not go out."""
+        return len(self._unsent)
+
     def drain(self) -> None:
         """Takes the frames that have come up to now, without waiting, even while paused."""
         while not self.ended and self._receive():

@@ -19,6 +19,7 @@ from sandfleet_executor.core.executions.events import (
     Event,
     Finished,
     Gap,
+    InputRequest,
     Output,
     Result,
     Rollback,
@@ -170,13 +171,22 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             return pb.ExecutionEvent(sequence=sequence, started=started)
         case Result():
             return pb.ExecutionEvent(sequence=sequence, result=result(value))
-        case Cleared(wait):
-            return pb.ExecutionEvent(sequence=sequence, cleared=pb.OutputCleared(wait=wait))
+        case Cleared() | InputRequest():
+            return _of_front_end(sequence, value)
         case Gap(stream, dropped_bytes, dropped_events):
             gap = pb.OutputGap(stream=STREAMS[stream], dropped_bytes=dropped_bytes, dropped_events=dropped_events)
             return pb.ExecutionEvent(sequence=sequence, gap=gap)
         case Error():
             return pb.ExecutionEvent(sequence=sequence, error=error(value))
+
+
+def _of_front_end(sequence: int, value: Cleared | InputRequest) -> pb.ExecutionEvent:
+    if isinstance(value, Cleared):
+        return pb.ExecutionEvent(sequence=sequence, cleared=pb.OutputCleared(wait=value.wait))
+    asked = pb.InputRequest(
+        input_id=value.input_id, prompt=value.prompt, password=value.password, settled=value.settled
+    )
+    return pb.ExecutionEvent(sequence=sequence, input=asked)
 
 
 def result(value: Result) -> pb.Result:

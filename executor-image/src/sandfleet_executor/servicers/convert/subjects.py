@@ -15,6 +15,7 @@ MAX_INTENT_CHARACTERS = 2000
 # Of each RPC that waits: its kind in a word, the field with what would run or be written, the field with its name.
 PARTS = {
     "InterpreterService/Execute": ("cell", "code", ""),
+    "InterpreterService/AnswerInput": ("input", "text", "execution_id"),
     "InterpreterService/CreateContext": ("context", "", ""),
     "InterpreterService/RestoreState": ("state", "", "name"),
     "ProcessService/Start": ("command", "shell", ""),

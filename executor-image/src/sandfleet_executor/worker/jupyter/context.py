@@ -1,8 +1,9 @@
 """A context of any Jupyter kernel: the program of a kernelspec, driven over sockets inside the session.
 
 The messages of the kernel become output, results and errors of a cell (messages.py). There is no front end: messages
-of widgets are dropped and counted, and a prompt for input is refused. The context says {"event":"ready"} once the
-kernel has answered; a kernel that ends before that ends this process in the same way.
+of widgets are dropped and counted, and a request for input goes to the caller of the cell, if that takes any. The
+context says {"event":"ready"} once the kernel has answered; a kernel that ends before that ends this process in the
+same way.
 """
 
 import os
@@ -14,7 +15,8 @@ from typing import Any, NoReturn
 
 from ..base import answers, frames, kernels, linux, process, program
 from . import messages
-from .kernel import PROMPTS, Kernel
+from .kernel import Kernel
+from .prompts import Prompts
 
 EXIT_CLOSED = 0
 EXIT_BROKEN = 70
@@ -57,7 +59,10 @@ class ContextLoop:
                 return
             match frame.header.get("op"):
                 case "execute":
-                    self._execute(frame.payload)
+                    self._execute(frame.payload, takes_input=frame.header.get("input") is True)
+                case "input":
+                    # An answer for code that has gone on.
+                    continue
                 case "complete" | "inspect":
                     self._look(frame.header, frame.payload.decode("utf-8", "replace"), fds[0])
                 case unknown:
@@ -84,23 +89,27 @@ class ContextLoop:
 
     # Cells
 
-    def _execute(self, source: bytes) -> None:
+    def _execute(self, source: bytes, *, takes_input: bool) -> None:
         self._meter.start()
         # Processes that earlier cells left in the background.
         self._spared, self._asked, self._told = self._kernel.children(), 0.0, False
         request = {"code": source.decode("utf-8", "replace"), "silent": False, "store_history": True}
-        request |= {"user_expressions": {}, "allow_stdin": False, "stop_on_error": False}
+        request |= {"user_expressions": {}, "allow_stdin": takes_input, "stop_on_error": False}
         cell = messages.Cell(self._kernel.ask("execute_request", request))
+        self._prompts = Prompts(self._control, self._kernel, taken=takes_input)
         silent_since = time.monotonic()
         while not cell.over:
-            self._hear(self._wait(seconds=BEGIN_SECONDS))
+            answers = (self._control.fileno(),) if self._prompts.waits else ()
+            ready = self._wait(*answers, seconds=BEGIN_SECONDS)
+            self._hear(ready)
+            if self._control.fileno() in ready:
+                self._prompts.answer(self._answer_of_executor("input"), cell)
+            self._prompts.look()
             for message in self._kernel.received():
                 silent_since = time.monotonic()
-                if message["msg_type"] == "input_request":
-                    # Some kernels ask although they must not, and wait: an empty line is the answer.
-                    self._kernel.ask("input_reply", {"value": "", "status": "ok"}, to=PROMPTS)
+                self._prompts.take(message, cell)
                 for said in cell.take(message):
-                    self._say(said)
+                    self._say(said, cell)
             self._pass_on_interrupt(begun=cell.begun)
             if cell.replied and time.monotonic() - silent_since > IDLE_SECONDS:
                 cell.give_up()
@@ -115,7 +124,16 @@ class ContextLoop:
         report = messages.report(error) if error else b""
         self._control.sendall(report + frames.encode({"event": "done", **done}))
 
-    def _say(self, said: messages.Said) -> None:
+    def _answer_of_executor(self, wanted: str, cell: messages.Cell | None = None) -> Mapping[str, Any]:
+        """The next answer of this kind; one to a request for input may come before it."""
+        while frame := frames.receive(self._control):
+            if frame.header.get("op") == wanted:
+                return frame.header
+            if cell is not None:
+                self._prompts.answer(frame.header, cell)
+        os._exit(EXIT_CLOSED)
+
+    def _say(self, said: messages.Said, cell: messages.Cell) -> None:
         match said:
             case messages.Text():
                 self._write(said.descriptor, said.data)
@@ -124,8 +142,7 @@ class ContextLoop:
             case messages.Clear():
                 frames.send(self._control, {"event": "cleared", "wait": said.wait, "answer": True})
                 # The executor has read it: what is printed from now on is not older.
-                if frames.receive(self._control) is None:
-                    os._exit(EXIT_CLOSED)
+                self._answer_of_executor("cleared", cell)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         """Writes output. A slow reader holds the cell up, which hears interrupts meanwhile."""

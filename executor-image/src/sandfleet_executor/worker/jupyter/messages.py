@@ -9,6 +9,7 @@ from ..base import frames, parts
 # Results of one cell; what is updated is not counted again.
 MAX_RESULTS = 1000
 MAX_ID_CHARACTERS = 256
+MAX_PROMPT_CHARACTERS = 4096
 MAX_NAME_CHARACTERS = 200
 MAX_VALUE_BYTES, MAX_TRACEBACK_CHARACTERS = 64 << 10, 64 << 10
 # Escape sequences of terminals: kernels colour their tracebacks. Help of R is printed twice where it is bold.
@@ -51,13 +52,26 @@ class Cell:
         self._error: dict[str, Any] | None = None
         self._ids: set[str] = set()
         self._results = 0
-        # Results above the limit; messages of front ends' widgets; what code asked for at a prompt.
-        self.left_out = self.comms = self.prompts = 0
+        # Results above the limit; messages of front ends' widgets.
+        self.left_out = self.comms = 0
+        # The prompt at which input was refused.
+        self._refused: str | None = None
 
     @property
     def over(self) -> bool:
         """Whether the kernel has said all of it."""
         return self.replied and self._idle
+
+    def asks(self, message: Mapping[str, Any]) -> tuple[str, bool] | None:
+        """The prompt of a request for input of this cell, and whether what is typed is a password; None for others."""
+        if message.get("msg_type") != "input_request" or asked_by(message) != self._id:
+            return None
+        content = of(message, "content")
+        return plain(content.get("prompt", ""))[:MAX_PROMPT_CHARACTERS], content.get("password") is True
+
+    def refuse(self, prompt: str) -> None:
+        """Its request for input was refused, which is its error, whatever the kernel makes of it."""
+        self._refused = prompt
 
     def give_up(self) -> None:
         """It is over without the last message."""
@@ -92,8 +106,6 @@ class Cell:
                 yield Clear(content.get("wait") is True)
             case "error":
                 self._error = _error(content)
-            case "input_request":
-                self.prompts += 1
             case _ if kind.startswith("comm_"):
                 self.comms += 1
 
@@ -133,12 +145,14 @@ class Cell:
         dropped = [
             (self.left_out, f"results dropped: the limit is {MAX_RESULTS} a cell"),
             (self.comms, "messages of widgets dropped: there is no front end"),
-            (self.prompts, "prompts answered with an empty line"),
         ]
         return [f"{count} {words}" for count, words in dropped if count]
 
     def end(self, *, interrupted: bool) -> tuple[str, dict[str, Any] | None]:
         """The status of the cell, and its error."""
+        if self._refused is not None:
+            value = f"cannot read input at {self._refused!r}: the caller of this cell gives none"
+            return "error", {"name": "StdinNotAvailable", "value": value, "traceback": "", "frames": []}
         if self._error is None:
             return "ok", None
         if interrupted:

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from ..base import frames, linux, parts, process
 from ..tools import functions
 from ..wasm import skill
-from . import cells, copies, errors, looks, rehearsal
+from . import cells, copies, errors, looks, rehearsal, streams
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
@@ -116,10 +116,12 @@ class ContextLoop:
         self._looks = looks.Looks(shell)
         self._rehearsal = rehearsal.Rehearsal(self._user.interrupts, self._user.streams.flush)
         sql.install(self._outbox.ask_frame)
+        streams.set_reader(self._read_input)
         shell.publish, shell.clear = self._publish, self._clear
         os.register_at_fork(after_in_child=self._close_control)
         self._user.adopt()
         self._variables = variables.Variables(shell.user_ns)
+        self._moves = {"restore": self._variables.restore, "give": self._give, "take": self._take}
 
     def serve(self) -> None:
         """Returns when the executor has closed the socket."""
@@ -132,14 +134,13 @@ class ContextLoop:
                     self._execute(frame.header, frame.payload.decode("utf-8", "surrogatepass"))
                 case "save":
                     self._variables.save(frame.header, fds[0])
-                case "restore":
-                    self._between_cells(self._variables.restore, frame.header, fds[0])
-                case "give":
-                    self._between_cells(self._give, frame.header, fds[0])
-                case "take":
-                    self._between_cells(self._take, frame.header, fds[0])
+                case "restore" | "give" | "take" as op:
+                    self._between_cells(self._moves[op], frame.header, fds[0])
                 case "complete" | "inspect":
                     self._looks.look(frame.header, frame.payload.decode("utf-8", "surrogatepass"), fds[0])
+                case "input":
+                    # An answer for code that has gone on.
+                    continue
                 case "copy":
                     self._copy(int(frame.header["most_bytes"]), fds)
                 case unknown:
@@ -195,7 +196,7 @@ class ContextLoop:
 
     def _execute(self, header: Mapping[str, Any], source: str) -> None:
         self._user.repair()
-        self._outbox.open()
+        self._outbox.open(takes_input=header.get("input") is True)
         before = self._user.set_environment(header.get("envs") or {})
         self._meter.start()
         number = int(header.get("cell", 0))
@@ -291,6 +292,11 @@ class ContextLoop:
             self._outbox.show(shown, last=shown.main and not self._user.shell.has_new_callbacks())
         else:
             print(shown.bundle.get(parts.PLAIN, ""))
+
+    def _read_input(self, prompt: str, password: bool) -> str:
+        if _getpid() != self._pid:
+            streams.refuse()
+        return self._outbox.ask_input(prompt, password)
 
     def _clear(self, *, wait: bool) -> None:
         if _getpid() == self._pid:

@@ -1,14 +1,17 @@
 """Frames from a context to its executor: always whole, and only while a cell runs."""
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base import frames, parts, tables
-from . import signals
+from . import signals, streams
 from .shown import display
 
+# By name: user code may replace the module's attributes.
+_poll = select.poll
 MAX_RESULTS = 1000
 MAX_ID_CHARACTERS = 256
 
@@ -26,13 +29,17 @@ class Outbox:
         self._writing = False
         # Whole frames that are not sent yet.
         self._waiting: list[bytes] = []
+        # Whether its caller answers requests for input, and how many there were.
+        self._takes_input = False
+        self._inputs = 0
         # Results of this cell since it cleared its output, the display ids among them, and results above the limit.
         self._results = 0
         self._ids: set[str] = set()
         self.left_out = 0
 
-    def open(self) -> None:
+    def open(self, *, takes_input: bool = False) -> None:
         """A cell begins."""
+        self._takes_input = takes_input
         self._open, self._results, self.left_out = True, 0, 0
         self._ids.clear()
 
@@ -84,7 +91,7 @@ class Outbox:
             waits = not self._writing
             self._send({"event": "cleared", "wait": wait, "answer": waits}, b"")
             if waits:
-                frames.receive(self._control)
+                self._receive("cleared")
 
     def ask_frame(self, name: str, language: str) -> socket.socket:
         """A socket from which a table of another context comes. Raises RefusedError."""
@@ -92,11 +99,44 @@ class Outbox:
             if not self._open or self._writing:
                 raise tables.RefusedError("NoTable", f"cannot read {name}: no cell runs")
             self._send({"event": "frame", "name": name, "language": language}, b"")
-            frame, fds = frames.receive_with_fds(self._control, 1)
-            said = frame.header if frame else {}
+            said, fds = self._receive("frame")
             if not fds:
                 raise tables.RefusedError(str(said.get("reason")), str(said.get("message")))
             return socket.socket(fileno=fds[0])
+
+    def ask_input(self, prompt: str, password: bool) -> str:
+        """A line that the cell's caller types. Raises StdinNotAvailable, and what an interrupt raises."""
+        if not self._takes_input:
+            streams.refuse()
+        if threading.current_thread() is not threading.main_thread() or self._writing:
+            raise streams.StdinNotAvailable("cannot read input: only the main thread of a cell can")
+        self._inputs += 1
+        number = str(self._inputs)
+        with self._interrupts.held(), self._lock:
+            self._send({"event": "input", "id": number, "prompt": prompt, "password": password}, b"")
+        waiting = _poll()
+        waiting.register(self._control, select.POLLIN)
+        while True:
+            # An interrupt may end the wait; a frame is then whole in the socket, or not there.
+            waiting.poll()
+            with self._interrupts.held(), self._lock:
+                said, _ = self._receive("input")
+            if said.get("id") == number:
+                break
+        text = said.get("text")
+        if not isinstance(text, str):
+            raise streams.StdinNotAvailable("cannot read input: the caller of this cell has refused it")
+        return text
+
+    def _receive(self, wanted: str) -> tuple[Mapping[str, Any], list[int]]:
+        """The executor's answer; what comes too late, for code that has gone on, is dropped."""
+        while True:
+            frame, fds = frames.receive_with_fds(self._control, 1)
+            if frame is None:
+                # The executor has gone, and ends this process.
+                return {"id": str(self._inputs)}, []
+            if frame.header.get("op") == wanted:
+                return frame.header, fds
 
     def close(self, error: Mapping[str, Any] | None, done: Mapping[str, Any]) -> None:
         """Sends the last frames of the cell."""

@@ -30,21 +30,44 @@ PROCESS_STARTERS = (
 ERROR_HANDLER = "sandfleet.surrogates"
 
 
+# Gives a line that the caller of the cell answers, and raises StdinNotAvailable: (prompt, whether it is a password).
+Reader = Callable[[str, bool], str]
+
+
 class StdinNotAvailable(EOFError):
-    """Code asked for input, which a sandbox cannot have."""
+    """Code asked for input, and there is none."""
 
     # So that users see the name without the path of a module that they do not know.
     __module__ = "builtins"
 
 
-# Stored: a variable may hold `input`.
-@stored_as("streams")
-def refuse_input(prompt: object = "", stream: object = None) -> NoReturn:
-    """Replaces input() and getpass.getpass(). Raises StdinNotAvailable."""
-    del prompt, stream
+def refuse(prompt: str = "", password: bool = False) -> NoReturn:
+    """Of a cell whose caller answers no requests for input."""
+    del prompt, password
     raise StdinNotAvailable(
         "cannot read input: a sandbox has no keyboard; put the value into the code, or write it to a file and read that"
     )
+
+
+_reader: list[Reader] = [refuse]
+
+
+# Stored: a variable may hold `input`.
+@stored_as("streams", "refuse_input")
+def read_input(prompt: object = "", /) -> str:
+    """Replaces input()."""
+    return _reader[0](str(prompt), False)
+
+
+@stored_as("streams")
+def read_password(prompt: str = "Password: ", stream: object = None, **others: object) -> str:
+    """Replaces getpass.getpass()."""
+    del stream, others
+    return _reader[0](str(prompt), True)
+
+
+def set_reader(reader: Reader) -> None:
+    _reader[0] = reader
 
 
 def encode_surrogates(error: UnicodeError) -> tuple[bytes | str, int]:
@@ -113,8 +136,8 @@ class Streams:
         self._holder: list[Stream | None] = [None]
         self.out = Stream(1, self._holder)
         self.err = Stream(2, self._holder)
-        builtins.input = refuse_input
-        getpass.getpass = refuse_input
+        builtins.input = read_input
+        getpass.getpass = read_password
 
     def restore(self) -> None:
         """Makes sys.stdin, sys.stdout and sys.stderr the context's own again; new ones if code has closed them."""

@@ -8,102 +8,18 @@ the executor is asked for it ({"event":"frame","name","language"}), and answers 
 import contextlib
 import os
 import re
-import select
-import signal
 import socket
-import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ..base import frames, process, tables
-from . import database, shown
+from . import database, interrupts, shown
 
 EXIT_CLOSED = 0
 EXIT_BROKEN = 70
 # Frames of the Python context that one cell may name.
 MAX_FRAMES = 64
 MISSING = re.compile(r"Catalog Error: Table with name (\S{1,256}) does not exist")
-# An interrupt is repeated so often, in seconds, until the cell has ended: one between two statements is not heard.
-AGAIN_SECONDS = 0.05
-READ_BYTES = 4096
-
-
-class StoppedError(Exception):
-    """The cell was interrupted."""
-
-
-class Stop:
-    """Interrupts: a thread hears them while DuckDB works, and a socket that is being read is shut down."""
-
-    def __init__(self, db: database.Database) -> None:
-        self._db = db
-        self._lock = threading.Lock()
-        # The cell that runs: an object of its own.
-        self._cell: object | None = None
-        self.asked = threading.Event()
-        self._reading: socket.socket | None = None
-        self._woken, wake = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(wake, False)
-        signal.signal(signal.SIGINT, lambda *_: None)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
-
-    @contextlib.contextmanager
-    def cell(self) -> Iterator[None]:
-        with self._lock:
-            # An interrupt between two cells is dropped.
-            self._came()
-            self.asked.clear()
-            self._cell = object()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._cell = None
-
-    def check(self) -> None:
-        """Raises StoppedError."""
-        if self.asked.is_set():
-            raise StoppedError
-
-    @contextlib.contextmanager
-    def reading(self, sock: socket.socket) -> Iterator[None]:
-        self._reading = sock
-        try:
-            self.check()
-            yield
-        finally:
-            self._reading = None
-
-    def _listen(self) -> None:
-        while True:
-            select.select([self._woken], [], [])
-            with self._lock:
-                cell = self._cell if self._came() else None
-                if cell is not None:
-                    self.asked.set()
-            while self._interrupted(cell):
-                time.sleep(AGAIN_SECONDS)
-
-    def _came(self) -> bool:
-        """Whether an interrupt has come since the last time."""
-        try:
-            return signal.SIGINT in os.read(self._woken, READ_BYTES)
-        except BlockingIOError:
-            return False
-
-    def _interrupted(self, cell: object | None) -> bool:
-        """Interrupts this cell, and no later one; False where it has ended."""
-        with self._lock:
-            if cell is None or self._cell is not cell:
-                return False
-            self._db.interrupt()
-            if sock := self._reading:
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-            return True
 
 
 class ContextLoop:
@@ -114,7 +30,7 @@ class ContextLoop:
         self._control.setblocking(True)
         control.close()
         self._db = database.Database(memory_bytes)
-        self._stop = Stop(self._db)
+        self._stop = interrupts.Stop(self._db.interrupt, interrupts.wakeups())
         self._meter = process.Meter()
 
     def serve(self) -> None:
@@ -161,7 +77,7 @@ class ContextLoop:
 
     def _run(self, source: str, number: int) -> dict[str, Any] | None:
         """Runs a cell; the error, or None."""
-        self._db.forget_frames()
+        self._db.begin_cell()
         at = 0
         try:
             statements = self._db.statements(source)
@@ -170,17 +86,18 @@ class ContextLoop:
                 self._stop.check()
                 self._statement(statement, is_last=index == len(statements) - 1)
                 at += len(statement.query.strip())
-        except StoppedError:
+        except interrupts.StoppedError:
             return {"name": "Interrupted", "value": "", "traceback": "", "frames": []}
         except Exception as error:  # noqa: BLE001  what a statement raises is the cell's outcome
-            if self._stop.asked.is_set():
+            if self._stop.asked:
                 return {"name": "Interrupted", "value": "", "traceback": "", "frames": []}
             return database.described(error, source, at, number)
         return None
 
     def _statement(self, statement: Any, *, is_last: bool) -> None:
         """Runs a statement; again with each frame that it lacks. What has no table has had no effect."""
-        for _ in range(MAX_FRAMES):
+        lent: set[str] = set()
+        while len(lent) < MAX_FRAMES:
             try:
                 result = self._db.run(statement, self._stop.check)
             except database.CatalogException as error:
@@ -188,6 +105,10 @@ class ContextLoop:
                 if missing is None:
                     raise
                 name = missing[1].strip('"')
+                if name in lent:
+                    # The statement names it in a schema, where no frame is.
+                    raise
+                lent.add(name)
                 try:
                     self._db.lend(name, self._frame(name))
                 except tables.RefusedError as refused:

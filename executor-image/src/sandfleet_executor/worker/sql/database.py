@@ -16,6 +16,8 @@ from duckdb import CatalogException
 from ..base import tables
 from . import looks
 from .looks import quoted
+from .sqlite import SqliteFiles
+from .targets import Refused
 
 __all__ = ["CatalogException", "Database", "Refused", "Result", "described"]
 SPILL = "/tmp/.sql"  # noqa: S108 the session's own /tmp
@@ -32,10 +34,6 @@ LINE = re.compile(r"^LINE (\d+):", re.MULTILINE)
 HUGEINT = pa.decimal128(38, 0)
 # Its names for what the contexts of all languages call alike.
 NAMES = {"ParserException": "SyntaxError", "OutOfMemoryException": "MemoryError"}
-
-
-class Refused(Exception):
-    """A statement that is not run."""
 
 
 @dataclass
@@ -81,6 +79,7 @@ class Database:
             "lock_configuration=true",
         ):
             self._con.execute(f"SET {setting}")
+        self._sqlite = SqliteFiles(self._con)
         self._last_bytes = min(LAST_BYTES, memory_bytes // LAST_SHARE) if memory_bytes else LAST_BYTES
         self._last: Any = tables.RefusedError("NoTable", "cannot get last: no statement has had rows yet")
         # Frames of the Python context that this cell has named.
@@ -89,6 +88,7 @@ class Database:
     def interrupt(self) -> None:
         """From another thread."""
         self._con.interrupt()
+        self._sqlite.interrupt()
 
     def statements(self, source: str) -> list[Any]:
         """Raises duckdb.ParserException."""
@@ -99,6 +99,19 @@ class Database:
         if statement.type == duckdb.StatementType.LOAD:
             raise Refused("cannot install or load an extension: a sandbox has those that are built in")
         query = statement.query.strip()
+        try:
+            result = self._run(statement, query, check)
+            if statement.type != duckdb.StatementType.SELECT:
+                self._sqlite.check_strays()
+        except Exception:
+            if failure := self._sqlite.failure():
+                raise failure from None
+            raise
+        return result
+
+    def _run(self, statement: Any, query: str, check: Callable[[], None]) -> Result | None:
+        if self._sqlite.run(statement.type, query, check):
+            return None
         if statement.expected_result_type != [duckdb.ExpectedResultType.QUERY_RESULT]:
             self._con.execute(query)
             return None
@@ -156,10 +169,12 @@ class Database:
         self._con.register(name, table)
         self._lent.add(name)
 
-    def forget_frames(self) -> None:
+    def begin_cell(self) -> None:
+        """What earlier cells have named is forgotten, and looked up anew."""
         for name in self._lent:
             self._con.unregister(name)
         self._lent.clear()
+        self._sqlite.refresh()
 
     def give(self, header: Mapping[str, Any], sock: socket.socket) -> None:
         """Sends a table by its name, or what the last statement with rows has shown, as `last`."""
@@ -188,7 +203,7 @@ class Database:
             raise tables.RefusedError("NoTable", f"cannot get {name}: there is no table of that name") from None
         except (duckdb.Error, MemoryError) as error:
             # A view reads its rows now.
-            raise _refused(error, f"cannot get {name}", "NotATable") from None
+            raise _refused(self._sqlite.failure() or error, f"cannot get {name}", "NotATable") from None
         return fitted(pa.Table.from_batches(batches, reader.schema))
 
     def take(self, header: Mapping[str, Any], sock: socket.socket) -> None:
@@ -229,7 +244,7 @@ class Database:
         return None
 
 
-def _refused(error: duckdb.Error | MemoryError, what: str, reason: str) -> Exception:
+def _refused(error: Exception, what: str, reason: str) -> Exception:
     if isinstance(error, duckdb.InterruptException):
         return error
     if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)):

@@ -1,13 +1,13 @@
 """Completion and inspection of SQL, from DuckDB's own catalogue."""
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
 
 from ..base import answers
+from .interrupts import within
 
 # Names that one look reads of the catalogue.
 MOST_NAMES = 5000
@@ -21,8 +21,10 @@ NAMED = re.compile(r'\b(?:from|join|into|update|table)\s+"?(\w+)"?(?:\s+(?:as\s+
 COLUMNS = "SELECT column_name, data_type FROM duckdb_columns() WHERE lower(table_name) = lower(?) ORDER BY column_index"
 TABLES = (
     "SELECT table_name FROM duckdb_tables() WHERE NOT internal UNION "
-    "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1"
+    # Streams of the tables of SQLite files are read through views.
+    "SELECT view_name FROM duckdb_views() WHERE NOT internal AND NOT starts_with(view_name, '_sqlite.') ORDER BY 1"
 )
+TABLES_OF = f"FROM ({TABLES.replace(' internal', ' internal AND lower(database_name) = lower($1)')})"
 FUNCTIONS = "SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1"
 KEYWORDS = "SELECT upper(keyword_name) FROM duckdb_keywords() ORDER BY 1"
 SIGNATURES = (
@@ -41,9 +43,6 @@ Rows = Callable[[str, list[Any]], list[tuple[Any, ...]]]
 
 def look(con: Any, kind: str, code: str, cursor: int, seconds: float) -> bytes:
     """The answer. A catalogue that takes too long is interrupted; without an answer nothing is found."""
-    timer = threading.Timer(seconds, con.interrupt)
-    timer.daemon = True
-    timer.start()
 
     def rows(query: str, given: list[Any]) -> list[tuple[Any, ...]]:
         try:
@@ -52,10 +51,8 @@ def look(con: Any, kind: str, code: str, cursor: int, seconds: float) -> bytes:
             # As in a transaction that has failed.
             return []
 
-    try:
+    with within(seconds, con.interrupt):
         return completed(rows, code, cursor) if kind == "complete" else inspected(rows, code, cursor)
-    finally:
-        timer.cancel()
 
 
 def completed(rows: Rows, code: str, cursor: int) -> bytes:
@@ -65,7 +62,8 @@ def completed(rows: Rows, code: str, cursor: int) -> bytes:
     table, begun = found[1] or found[2], found[3].lower()
     named = {(alias or name).lower(): name for name, alias in NAMED.findall(code)}
     if table:
-        names: Iterator[str] = iter([name for name, _ in rows(COLUMNS, [named.get(table.lower(), table)])])
+        columns = [name for name, _ in rows(COLUMNS, [named.get(table.lower(), table)])]
+        names = iter(columns or [name for (name,) in rows(TABLES_OF, [table])])
     else:
         names = _names(rows, list(named.values()))
     matches = [each if NAME.fullmatch(each) else quoted(each) for each in names if each.lower().startswith(begun)]

@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sandfleet_api/executor/v1/common.proto\x12\x19sandfleet_api.executor.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n\x05Usage\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x02 \x01(\x01\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x16\n\x0epeak_processes\x18\x04 \x01(\r\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\x12\x1a\n\rwritten_bytes\x18\x07 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_written_bytes\"d\n\x0b\x46ileChanges\x12\x0f\n\x07\x63reated\x18\x01 \x03(\x0c\x12\x10\n\x08modified\x18\x02 \x03(\x0c\x12\x0f\n\x07\x64\x65leted\x18\x03 \x03(\x0c\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x0f\n\x07omitted\x18\x05 \x01(\x04\"E\n\x05\x46rame\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\r\x12\x10\n\x08\x66unction\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\"\x89\x01\n\x0e\x45xecutionError\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x30\n\x06\x66rames\x18\x04 \x03(\x0b\x32 .sandfleet_api.executor.v1.Frame\x12\x15\n\rdropped_bytes\x18\x05 \x01(\x04\"+\n\x08MimePart\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x92\x01\n\x06Result\x12\x32\n\x05parts\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.MimePart\x12\x16\n\x0eis_main_result\x18\x02 \x01(\x08\x12\x15\n\rdropped_bytes\x18\x03 \x01(\x04\x12\x12\n\ndisplay_id\x18\x04 \x01(\t\x12\x11\n\tis_update\x18\x05 \x01(\x08\"\x1d\n\rOutputCleared\x12\x0c\n\x04wait\x18\x01 \x01(\x08\"\xc8\x01\n\x10\x45xecutionStarted\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65ll_number\x18\x03 \x01(\r\x12\x0c\n\x04lost\x18\x04 \x03(\t\x12\x33\n\x07resumed\x18\n \x01(\x0b\x32\".sandfleet_api.executor.v1.Resumed\x12\x32\n\x07notices\x18\x0b \x03(\x0b\x32!.sandfleet_api.executor.v1.Notice\")\n\x06Notice\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"1\n\x07Resumed\x12\x11\n\tvariables\x18\x01 \x01(\r\x12\x13\n\x0b\x63\x65ll_number\x18\x02 \x01(\r\"N\n\x0bOutputChunk\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"m\n\tOutputGap\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x15\n\rdropped_bytes\x18\x02 \x01(\x04\x12\x16\n\x0e\x64ropped_events\x18\x03 \x01(\x04\"\xaa\x02\n\x04Span\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08trace_id\x18\x02 \x01(\x0c\x12\x0f\n\x07span_id\x18\x03 \x01(\x0c\x12\x16\n\x0eparent_span_id\x18\x04 \x01(\x0c\x12)\n\x05start\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x43\n\nattributes\x18\x07 \x03(\x0b\x32/.sandfleet_api.executor.v1.Span.AttributesEntry\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd1\x03\n\x11\x45xecutionFinished\x12\x33\n\x07outcome\x18\x01 \x01(\x0e\x32\".sandfleet_api.executor.v1.Outcome\x12/\n\x05\x62lame\x18\x02 \x01(\x0e\x32 .sandfleet_api.executor.v1.Blame\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\texit_code\x18\x05 \x01(\x05\x12\x0e\n\x06signal\x18\x06 \x01(\t\x12/\n\x05usage\x18\x07 \x01(\x0b\x32 .sandfleet_api.executor.v1.Usage\x12\x35\n\x05\x66iles\x18\x08 \x01(\x0b\x32&.sandfleet_api.executor.v1.FileChanges\x12\x0c\n\x04lost\x18\t \x03(\t\x12!\n\x19leftover_processes_killed\x18\n \x01(\r\x12.\n\x05spans\x18\x0b \x03(\x0b\x32\x1f.sandfleet_api.executor.v1.Span\x12\x35\n\x08rollback\x18\x0c \x01(\x0b\x32#.sandfleet_api.executor.v1.Rollback\x12\x12\n\nnot_stored\x18\x14 \x01(\t\"\x85\x01\n\x08Rollback\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x10\n\x08restored\x18\x02 \x03(\t\x12\x0c\n\x04kept\x18\x03 \x03(\t\x12\x0f\n\x07refused\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x13\n\x0b\x63\x65ll_number\x18\x06 \x01(\r\x12\x14\n\x0c\x63\x65lls_undone\x18\x07 \x01(\r\"\xca\x03\n\x0e\x45xecutionEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12>\n\x07started\x18\x02 \x01(\x0b\x32+.sandfleet_api.executor.v1.ExecutionStartedH\x00\x12\x38\n\x06output\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.OutputChunkH\x00\x12\x33\n\x06result\x18\x04 \x01(\x0b\x32!.sandfleet_api.executor.v1.ResultH\x00\x12:\n\x05\x65rror\x18\x05 \x01(\x0b\x32).sandfleet_api.executor.v1.ExecutionErrorH\x00\x12\x33\n\x03gap\x18\x06 \x01(\x0b\x32$.sandfleet_api.executor.v1.OutputGapH\x00\x12@\n\x08\x66inished\x18\x07 \x01(\x0b\x32,.sandfleet_api.executor.v1.ExecutionFinishedH\x00\x12;\n\x07\x63leared\x18\x08 \x01(\x0b\x32(.sandfleet_api.executor.v1.OutputClearedH\x00\x42\x07\n\x05\x65vent\"\xfa\x01\n\x06Limits\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x02 \x01(\x04\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x14\n\x0coutput_bytes\x18\x04 \x01(\x04\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12.\n\x0bmax_timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0f\x64\x65\x66\x61ult_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nopen_files\x18\x08 \x01(\r\x12\x12\n\ndisk_bytes\x18\t \x01(\x04\"\x82\x01\n\x0b\x45rrorDetail\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12\x0f\n\x07subject\x18\x04 \x01(\x0c\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"Q\n\tRpcStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\";\n\tRetryInfo\x12.\n\x0bretry_delay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration*\xc1\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_ERROR\x10\x02\x12\x13\n\x0fOUTCOME_TIMEOUT\x10\x03\x12\x12\n\x0eOUTCOME_MEMORY\x10\x04\x12\x12\n\x0eOUTCOME_KILLED\x10\x05\x12\x17\n\x13OUTCOME_INTERRUPTED\x10\x06\x12\x12\n\x0eOUTCOME_DENIED\x10\x07\x12\x10\n\x0cOUTCOME_LOST\x10\x08*e\n\x05\x42lame\x12\x15\n\x11\x42LAME_UNSPECIFIED\x10\x00\x12\x0e\n\nBLAME_CODE\x10\x01\x12\x0f\n\x0b\x42LAME_LIMIT\x10\x02\x12\x10\n\x0c\x42LAME_POLICY\x10\x03\x12\x12\n\x0e\x42LAME_PLATFORM\x10\x04*F\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n\rSTREAM_STDOUT\x10\x01\x12\x11\n\rSTREAM_STDERR\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sandfleet_api/executor/v1/common.proto\x12\x19sandfleet_api.executor.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n\x05Usage\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x02 \x01(\x01\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x16\n\x0epeak_processes\x18\x04 \x01(\r\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\x12\x1a\n\rwritten_bytes\x18\x07 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_written_bytes\"d\n\x0b\x46ileChanges\x12\x0f\n\x07\x63reated\x18\x01 \x03(\x0c\x12\x10\n\x08modified\x18\x02 \x03(\x0c\x12\x0f\n\x07\x64\x65leted\x18\x03 \x03(\x0c\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x0f\n\x07omitted\x18\x05 \x01(\x04\"E\n\x05\x46rame\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\r\x12\x10\n\x08\x66unction\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\"\x89\x01\n\x0e\x45xecutionError\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x30\n\x06\x66rames\x18\x04 \x03(\x0b\x32 .sandfleet_api.executor.v1.Frame\x12\x15\n\rdropped_bytes\x18\x05 \x01(\x04\"+\n\x08MimePart\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x92\x01\n\x06Result\x12\x32\n\x05parts\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.MimePart\x12\x16\n\x0eis_main_result\x18\x02 \x01(\x08\x12\x15\n\rdropped_bytes\x18\x03 \x01(\x04\x12\x12\n\ndisplay_id\x18\x04 \x01(\t\x12\x11\n\tis_update\x18\x05 \x01(\x08\"\x1d\n\rOutputCleared\x12\x0c\n\x04wait\x18\x01 \x01(\x08\"S\n\x0cInputRequest\x12\x10\n\x08input_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12\x10\n\x08password\x18\x03 \x01(\x08\x12\x0f\n\x07settled\x18\x04 \x01(\x08\"\xc8\x01\n\x10\x45xecutionStarted\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65ll_number\x18\x03 \x01(\r\x12\x0c\n\x04lost\x18\x04 \x03(\t\x12\x33\n\x07resumed\x18\n \x01(\x0b\x32\".sandfleet_api.executor.v1.Resumed\x12\x32\n\x07notices\x18\x0b \x03(\x0b\x32!.sandfleet_api.executor.v1.Notice\")\n\x06Notice\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"1\n\x07Resumed\x12\x11\n\tvariables\x18\x01 \x01(\r\x12\x13\n\x0b\x63\x65ll_number\x18\x02 \x01(\r\"N\n\x0bOutputChunk\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"m\n\tOutputGap\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x15\n\rdropped_bytes\x18\x02 \x01(\x04\x12\x16\n\x0e\x64ropped_events\x18\x03 \x01(\x04\"\xaa\x02\n\x04Span\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08trace_id\x18\x02 \x01(\x0c\x12\x0f\n\x07span_id\x18\x03 \x01(\x0c\x12\x16\n\x0eparent_span_id\x18\x04 \x01(\x0c\x12)\n\x05start\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x43\n\nattributes\x18\x07 \x03(\x0b\x32/.sandfleet_api.executor.v1.Span.AttributesEntry\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd1\x03\n\x11\x45xecutionFinished\x12\x33\n\x07outcome\x18\x01 \x01(\x0e\x32\".sandfleet_api.executor.v1.Outcome\x12/\n\x05\x62lame\x18\x02 \x01(\x0e\x32 .sandfleet_api.executor.v1.Blame\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\texit_code\x18\x05 \x01(\x05\x12\x0e\n\x06signal\x18\x06 \x01(\t\x12/\n\x05usage\x18\x07 \x01(\x0b\x32 .sandfleet_api.executor.v1.Usage\x12\x35\n\x05\x66iles\x18\x08 \x01(\x0b\x32&.sandfleet_api.executor.v1.FileChanges\x12\x0c\n\x04lost\x18\t \x03(\t\x12!\n\x19leftover_processes_killed\x18\n \x01(\r\x12.\n\x05spans\x18\x0b \x03(\x0b\x32\x1f.sandfleet_api.executor.v1.Span\x12\x35\n\x08rollback\x18\x0c \x01(\x0b\x32#.sandfleet_api.executor.v1.Rollback\x12\x12\n\nnot_stored\x18\x14 \x01(\t\"\x85\x01\n\x08Rollback\x12\x0c\n\x04\x64one\x18\x01 \x01(\x08\x12\x10\n\x08restored\x18\x02 \x03(\t\x12\x0c\n\x04kept\x18\x03 \x03(\t\x12\x0f\n\x07refused\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x13\n\x0b\x63\x65ll_number\x18\x06 \x01(\r\x12\x14\n\x0c\x63\x65lls_undone\x18\x07 \x01(\r\"\x84\x04\n\x0e\x45xecutionEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12>\n\x07started\x18\x02 \x01(\x0b\x32+.sandfleet_api.executor.v1.ExecutionStartedH\x00\x12\x38\n\x06output\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.OutputChunkH\x00\x12\x33\n\x06result\x18\x04 \x01(\x0b\x32!.sandfleet_api.executor.v1.ResultH\x00\x12:\n\x05\x65rror\x18\x05 \x01(\x0b\x32).sandfleet_api.executor.v1.ExecutionErrorH\x00\x12\x33\n\x03gap\x18\x06 \x01(\x0b\x32$.sandfleet_api.executor.v1.OutputGapH\x00\x12@\n\x08\x66inished\x18\x07 \x01(\x0b\x32,.sandfleet_api.executor.v1.ExecutionFinishedH\x00\x12;\n\x07\x63leared\x18\x08 \x01(\x0b\x32(.sandfleet_api.executor.v1.OutputClearedH\x00\x12\x38\n\x05input\x18\t \x01(\x0b\x32\'.sandfleet_api.executor.v1.InputRequestH\x00\x42\x07\n\x05\x65vent\"\xfa\x01\n\x06Limits\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x02 \x01(\x04\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x14\n\x0coutput_bytes\x18\x04 \x01(\x04\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12.\n\x0bmax_timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0f\x64\x65\x66\x61ult_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nopen_files\x18\x08 \x01(\r\x12\x12\n\ndisk_bytes\x18\t \x01(\x04\"\x82\x01\n\x0b\x45rrorDetail\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12\x0f\n\x07subject\x18\x04 \x01(\x0c\x12.\n\x0bretry_after\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"Q\n\tRpcStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\";\n\tRetryInfo\x12.\n\x0bretry_delay\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration*\xc1\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_ERROR\x10\x02\x12\x13\n\x0fOUTCOME_TIMEOUT\x10\x03\x12\x12\n\x0eOUTCOME_MEMORY\x10\x04\x12\x12\n\x0eOUTCOME_KILLED\x10\x05\x12\x17\n\x13OUTCOME_INTERRUPTED\x10\x06\x12\x12\n\x0eOUTCOME_DENIED\x10\x07\x12\x10\n\x0cOUTCOME_LOST\x10\x08*e\n\x05\x42lame\x12\x15\n\x11\x42LAME_UNSPECIFIED\x10\x00\x12\x0e\n\nBLAME_CODE\x10\x01\x12\x0f\n\x0b\x42LAME_LIMIT\x10\x02\x12\x10\n\x0c\x42LAME_POLICY\x10\x03\x12\x12\n\x0e\x42LAME_PLATFORM\x10\x04*F\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n\rSTREAM_STDOUT\x10\x01\x12\x11\n\rSTREAM_STDERR\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,12 +36,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SPAN_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_SPAN_ATTRIBUTESENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=3278
-  _globals['_OUTCOME']._serialized_end=3471
-  _globals['_BLAME']._serialized_start=3473
-  _globals['_BLAME']._serialized_end=3574
-  _globals['_STREAM']._serialized_start=3576
-  _globals['_STREAM']._serialized_end=3646
+  _globals['_OUTCOME']._serialized_start=3421
+  _globals['_OUTCOME']._serialized_end=3614
+  _globals['_BLAME']._serialized_start=3616
+  _globals['_BLAME']._serialized_end=3717
+  _globals['_STREAM']._serialized_start=3719
+  _globals['_STREAM']._serialized_end=3789
   _globals['_USAGE']._serialized_start=162
   _globals['_USAGE']._serialized_end=353
   _globals['_FILECHANGES']._serialized_start=355
@@ -56,32 +56,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESULT']._serialized_end=860
   _globals['_OUTPUTCLEARED']._serialized_start=862
   _globals['_OUTPUTCLEARED']._serialized_end=891
-  _globals['_EXECUTIONSTARTED']._serialized_start=894
-  _globals['_EXECUTIONSTARTED']._serialized_end=1094
-  _globals['_NOTICE']._serialized_start=1096
-  _globals['_NOTICE']._serialized_end=1137
-  _globals['_RESUMED']._serialized_start=1139
-  _globals['_RESUMED']._serialized_end=1188
-  _globals['_OUTPUTCHUNK']._serialized_start=1190
-  _globals['_OUTPUTCHUNK']._serialized_end=1268
-  _globals['_OUTPUTGAP']._serialized_start=1270
-  _globals['_OUTPUTGAP']._serialized_end=1379
-  _globals['_SPAN']._serialized_start=1382
-  _globals['_SPAN']._serialized_end=1680
-  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_start=1631
-  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_end=1680
-  _globals['_EXECUTIONFINISHED']._serialized_start=1683
-  _globals['_EXECUTIONFINISHED']._serialized_end=2148
-  _globals['_ROLLBACK']._serialized_start=2151
-  _globals['_ROLLBACK']._serialized_end=2284
-  _globals['_EXECUTIONEVENT']._serialized_start=2287
-  _globals['_EXECUTIONEVENT']._serialized_end=2745
-  _globals['_LIMITS']._serialized_start=2748
-  _globals['_LIMITS']._serialized_end=2998
-  _globals['_ERRORDETAIL']._serialized_start=3001
-  _globals['_ERRORDETAIL']._serialized_end=3131
-  _globals['_RPCSTATUS']._serialized_start=3133
-  _globals['_RPCSTATUS']._serialized_end=3214
-  _globals['_RETRYINFO']._serialized_start=3216
-  _globals['_RETRYINFO']._serialized_end=3275
+  _globals['_INPUTREQUEST']._serialized_start=893
+  _globals['_INPUTREQUEST']._serialized_end=976
+  _globals['_EXECUTIONSTARTED']._serialized_start=979
+  _globals['_EXECUTIONSTARTED']._serialized_end=1179
+  _globals['_NOTICE']._serialized_start=1181
+  _globals['_NOTICE']._serialized_end=1222
+  _globals['_RESUMED']._serialized_start=1224
+  _globals['_RESUMED']._serialized_end=1273
+  _globals['_OUTPUTCHUNK']._serialized_start=1275
+  _globals['_OUTPUTCHUNK']._serialized_end=1353
+  _globals['_OUTPUTGAP']._serialized_start=1355
+  _globals['_OUTPUTGAP']._serialized_end=1464
+  _globals['_SPAN']._serialized_start=1467
+  _globals['_SPAN']._serialized_end=1765
+  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_start=1716
+  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_end=1765
+  _globals['_EXECUTIONFINISHED']._serialized_start=1768
+  _globals['_EXECUTIONFINISHED']._serialized_end=2233
+  _globals['_ROLLBACK']._serialized_start=2236
+  _globals['_ROLLBACK']._serialized_end=2369
+  _globals['_EXECUTIONEVENT']._serialized_start=2372
+  _globals['_EXECUTIONEVENT']._serialized_end=2888
+  _globals['_LIMITS']._serialized_start=2891
+  _globals['_LIMITS']._serialized_end=3141
+  _globals['_ERRORDETAIL']._serialized_start=3144
+  _globals['_ERRORDETAIL']._serialized_end=3274
+  _globals['_RPCSTATUS']._serialized_start=3276
+  _globals['_RPCSTATUS']._serialized_end=3357
+  _globals['_RETRYINFO']._serialized_start=3359
+  _globals['_RETRYINFO']._serialized_end=3418
 # @@protoc_insertion_point(module_scope)

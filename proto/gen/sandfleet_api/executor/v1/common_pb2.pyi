@@ -141,6 +141,18 @@ class OutputCleared(_message.Message):
     wait: bool
     def __init__(self, wait: _Optional[bool] = ...) -> None: ...
 
+class InputRequest(_message.Message):
+    __slots__ = ("input_id", "prompt", "password", "settled")
+    INPUT_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    input_id: str
+    prompt: str
+    password: bool
+    settled: bool
+    def __init__(self, input_id: _Optional[str] = ..., prompt: _Optional[str] = ..., password: _Optional[bool] = ..., settled: _Optional[bool] = ...) -> None: ...
+
 class ExecutionStarted(_message.Message):
     __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed", "notices")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -267,7 +279,7 @@ class Rollback(_message.Message):
     def __init__(self, done: _Optional[bool] = ..., restored: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[str]] = ..., refused: _Optional[str] = ..., message: _Optional[str] = ..., cell_number: _Optional[int] = ..., cells_undone: _Optional[int] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
-    __slots__ = ("sequence", "started", "output", "result", "error", "gap", "finished", "cleared")
+    __slots__ = ("sequence", "started", "output", "result", "error", "gap", "finished", "cleared", "input")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +288,7 @@ class ExecutionEvent(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     CLEARED_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     started: ExecutionStarted
     output: OutputChunk
@@ -284,7 +297,8 @@ class ExecutionEvent(_message.Message):
     gap: OutputGap
     finished: ExecutionFinished
     cleared: OutputCleared
-    def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ..., cleared: _Optional[_Union[OutputCleared, _Mapping]] = ...) -> None: ...
+    input: InputRequest
+    def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ..., cleared: _Optional[_Union[OutputCleared, _Mapping]] = ..., input: _Optional[_Union[InputRequest, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout", "open_files", "disk_bytes")

@@ -150,7 +150,7 @@ class ListContextsResponse(_message.Message):
     def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave", "language")
+    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave", "language", "takes_input")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class ExecuteRequest(_message.Message):
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     AUTOSAVE_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    TAKES_INPUT_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     code: str
@@ -176,7 +177,8 @@ class ExecuteRequest(_message.Message):
     on_failure: OnFailure
     autosave: Autosave
     language: str
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ..., language: _Optional[str] = ...) -> None: ...
+    takes_input: bool
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ..., language: _Optional[str] = ..., takes_input: _Optional[bool] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("events",)
@@ -215,6 +217,22 @@ class InterruptResponse(_message.Message):
     INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     interrupted: bool
     def __init__(self, interrupted: _Optional[bool] = ...) -> None: ...
+
+class AnswerInputRequest(_message.Message):
+    __slots__ = ("execution_id", "input_id", "text", "refused")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    INPUT_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    input_id: str
+    text: str
+    refused: bool
+    def __init__(self, execution_id: _Optional[str] = ..., input_id: _Optional[str] = ..., text: _Optional[str] = ..., refused: _Optional[bool] = ...) -> None: ...
+
+class AnswerInputResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ForkContextRequest(_message.Message):
     __slots__ = ("context_id", "new_context_ids")

@@ -65,6 +65,11 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.FromString,
                 _registered_method=True)
+        self.AnswerInput = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/AnswerInput',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.AnswerInputRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.AnswerInputResponse.FromString,
+                _registered_method=True)
         self.ForkContext = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/ForkContext',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.SerializeToString,
@@ -179,6 +184,17 @@ class InterpreterServiceServicer:
     def Interrupt(self, request, context):
         """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
         NOT_FOUND  no such context. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswerInput(self, request, context):
+        """Answers a request for input of a running cell (ExecutionEvent.input), whose ExecuteRequest had `takes_input`. Only the first
+        answer counts.
+        INVALID_ARGUMENT  neither text nor refusal, a text of more than one line, or of more than 64 KiB. Not to be retried.
+        NOT_FOUND         no such request waits: it was answered, or its cell has gone on (InputNotAsked), or no cell of that id was
+        started (ExecutionNotFound). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -337,6 +353,11 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.Interrupt,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.SerializeToString,
+            ),
+            'AnswerInput': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerInput,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.AnswerInputRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.AnswerInputResponse.SerializeToString,
             ),
             'ForkContext': grpc.unary_unary_rpc_method_handler(
                     servicer.ForkContext,
@@ -535,6 +556,33 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/Interrupt',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerInput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/AnswerInput',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.AnswerInputRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.AnswerInputResponse.FromString,
             options,
             channel_credentials,
             insecure,

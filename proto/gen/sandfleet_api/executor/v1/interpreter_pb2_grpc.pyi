@@ -71,6 +71,13 @@ class InterpreterServiceStub:
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
       NOT_FOUND  no such context. Not to be retried.
     """
+    AnswerInput: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.AnswerInputRequest, _interpreter_pb2.AnswerInputResponse]
+    """Answers a request for input of a running cell (ExecutionEvent.input), whose ExecuteRequest had `takes_input`. Only the first
+    answer counts.
+      INVALID_ARGUMENT  neither text nor refusal, a text of more than one line, or of more than 64 KiB. Not to be retried.
+      NOT_FOUND         no such request waits: it was answered, or its cell has gone on (InputNotAsked), or no cell of that id was
+                        started (ExecutionNotFound). Not to be retried.
+    """
     ForkContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ForkContextRequest, _interpreter_pb2.ForkContextResponse]
     """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
     each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
@@ -194,6 +201,13 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     Interrupt: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.InterruptRequest, _interpreter_pb2.InterruptResponse]  # type: ignore[assignment]
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
       NOT_FOUND  no such context. Not to be retried.
+    """
+    AnswerInput: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.AnswerInputRequest, _interpreter_pb2.AnswerInputResponse]  # type: ignore[assignment]
+    """Answers a request for input of a running cell (ExecutionEvent.input), whose ExecuteRequest had `takes_input`. Only the first
+    answer counts.
+      INVALID_ARGUMENT  neither text nor refusal, a text of more than one line, or of more than 64 KiB. Not to be retried.
+      NOT_FOUND         no such request waits: it was answered, or its cell has gone on (InputNotAsked), or no cell of that id was
+                        started (ExecutionNotFound). Not to be retried.
     """
     ForkContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ForkContextRequest, _interpreter_pb2.ForkContextResponse]  # type: ignore[assignment]
     """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
@@ -345,6 +359,19 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.InterruptResponse, _abc.Awaitable[_interpreter_pb2.InterruptResponse]]:
         """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
           NOT_FOUND  no such context. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def AnswerInput(
+        self,
+        request: _interpreter_pb2.AnswerInputRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.AnswerInputResponse, _abc.Awaitable[_interpreter_pb2.AnswerInputResponse]]:
+        """Answers a request for input of a running cell (ExecutionEvent.input), whose ExecuteRequest had `takes_input`. Only the first
+        answer counts.
+          INVALID_ARGUMENT  neither text nor refusal, a text of more than one line, or of more than 64 KiB. Not to be retried.
+          NOT_FOUND         no such request waits: it was answered, or its cell has gone on (InputNotAsked), or no cell of that id was
+                            started (ExecutionNotFound). Not to be retried.
         """
 
     @_abc_1.abstractmethod

@@ -56,17 +56,15 @@ def test_an_update_names_what_it_replaces_and_is_not_counted_again():
     assert (len(found), cell.left_out) == (messages.MAX_RESULTS + 6, 0)
 
 
-def test_results_widgets_and_prompts_above_what_is_taken_are_counted():
+def test_results_and_widgets_above_what_is_taken_are_counted():
     cell, found = played(
         *[said("display_data", {"data": {"text/plain": "x"}})] * (messages.MAX_RESULTS + 3),
         *[said("comm_msg", {})] * 2,
-        said("input_request", {"prompt": "?"}),
     )
     assert len(found) == messages.MAX_RESULTS
     assert cell.notes() == [
         "3 results dropped: the limit is 1000 a cell",
         "2 messages of widgets dropped: there is no front end",
-        "1 prompts answered with an empty line",
     ]
 
 
@@ -129,3 +127,31 @@ def test_whatever_a_kernel_says_becomes_frames_that_json_has(kind, content):
             assert sum(part["size"] for part in each.header["parts"]) == len(each.payload)
     if error:
         messages.report(error)
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        (said("input_request", {"prompt": "who? ", "password": True}), ("who? ", True)),
+        (said("input_request", {"prompt": "\x1b[1mwho?\x1b[0m", "password": "yes"}), ("who?", False)),
+        (said("input_request", {"prompt": "x" * 9000}), ("x" * messages.MAX_PROMPT_CHARACTERS, False)),
+        (said("input_request", {}), ("", False)),
+        (said("input_request", None), ("", False)),
+        (said("input_request", {"prompt": "?"}, parent="other"), None),
+        (said("stream", {"prompt": "?"}), None),
+        ({"content": {}}, None),
+    ],
+)
+def test_a_request_for_input_of_the_cell_has_a_prompt(message, asked):
+    assert Cell("cell").asks(message) == asked
+
+
+@pytest.mark.parametrize("rest", [[OK], [said("execute_reply", {"status": "error", "ename": "KeyboardInterrupt"})]])
+def test_a_refused_input_is_the_error_of_its_cell(rest):
+    cell = Cell("cell")
+    cell.refuse("who? ")
+    for each in rest:
+        list(cell.take(each))
+    status, error = cell.end(interrupted=False)
+    assert (status, error["name"]) == ("error", "StdinNotAvailable")
+    assert error["value"] == "cannot read input at 'who? ': the caller of this cell gives none"

@@ -2,14 +2,13 @@
 
 import decimal
 import socket
-import threading
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 from sandfleet_executor.worker.base import frames
-from sandfleet_executor.worker.sql import context, database
+from sandfleet_executor.worker.sql import database
 
 ASKED = {"name": "t", "most_bytes": 1 << 30}
 
@@ -112,68 +111,3 @@ def test_what_cannot_be_got_says_why(db, code, name, reason, words):
     said, rows = given(db, name, most=10_000)
     assert (said["event"], said["reason"], rows) == ("refused", reason, None)
     assert words in said["message"]
-
-
-# Interrupts
-
-
-class Db:
-    """Counts its interrupts."""
-
-    def __init__(self):
-        self.interrupted = threading.Event()
-        self.count = 0
-
-    def interrupt(self):
-        self.count += 1
-        self.interrupted.set()
-
-
-@pytest.fixture
-def stop(monkeypatch):
-    """As in a context, where only the handler of the signal is missing; `come` is the signal."""
-    monkeypatch.setattr(context.signal, "signal", lambda *_: None)
-    written = []
-    monkeypatch.setattr(context.signal, "set_wakeup_fd", lambda fd, **_: written.append(fd))
-    made = context.Stop(Db())
-    made.come = lambda: context.os.write(written[0], bytes([context.signal.SIGINT]))
-    return made
-
-
-def test_an_interrupt_reaches_the_cell_that_runs(stop):
-    with stop.cell():
-        stop.come()
-        assert stop._db.interrupted.wait(30)
-        with pytest.raises(context.StoppedError):
-            stop.check()
-
-
-def test_an_interrupt_between_two_cells_does_not_reach_the_next(stop):
-    stop.come()
-    with stop.cell():
-        stop.check()
-        assert not stop._db.interrupted.wait(4 * context.AGAIN_SECONDS)
-        stop.check()
-        # Control: the one after that does.
-        stop.come()
-        assert stop._db.interrupted.wait(30)
-
-
-def test_an_interrupt_of_a_cell_ends_with_it_however_soon_the_next_begins(stop):
-    with stop.cell():
-        stop.come()
-        assert stop._db.interrupted.wait(30)
-    count = stop._db.count
-    with stop.cell():
-        stop._db.interrupted.clear()
-        # It was repeated for as long as the first cell ran.
-        assert not stop._db.interrupted.wait(4 * context.AGAIN_SECONDS)
-        stop.check()
-    assert stop._db.count == count
-
-
-def test_a_socket_that_is_read_is_shut_down(stop):
-    ours, theirs = socket.socketpair()
-    with ours, theirs, stop.cell(), stop.reading(theirs):
-        stop.come()
-        assert theirs.recv(1) == b""

@@ -14,12 +14,16 @@ WORKER = (__package__ or "").removesuffix(".python.state")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def stored_as(module: str) -> Callable[[Function], Function]:
-    """Decorator: in pickles the function belongs to `module`, directly below the worker's package."""
+def stored_as(module: str, *former: str) -> Callable[[Function], Function]:
+    """Decorator: in pickles the function belongs to `module`, directly below the worker's package.
+
+    `former` names find it in states of earlier versions.
+    """
     name = f"{WORKER}.{module}"
 
     def keep(function: Function) -> Function:
-        setattr(sys.modules.setdefault(name, ModuleType(name)), function.__name__, function)
+        for each in (function.__name__, *former):
+            setattr(sys.modules.setdefault(name, ModuleType(name)), each, function)
         function.__module__ = name
         return function
 
