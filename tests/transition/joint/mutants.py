@@ -119,7 +119,7 @@ ALL_PODS = Applier.pods
 DELETE_KEYS = Housekeeper._delete_keys
 BY_ANNOTATION = (
     (reconcile, "pod_names", _names_by_annotation),
-    (reconcile, "_owned_pods", lambda _store, _sandbox: iter(())),
+    (reconcile.Reconciler, "_owned_pods", lambda _self, _sandbox: iter(())),
     (Applier, "pods", _finds_no_labelled_pod),
 )
 
