@@ -2,7 +2,7 @@
 # Builds the images with buildah, without Docker: image.sh [executor|operator …]. BASE_IMAGE names another base than the
 # one made here. An image is built only if its sources have changed. With a running test cluster it is also loaded there.
 # REQUIREMENTS names a file of packages to add to the executor's image; set TAG to something else than dev then.
-# LOAD=no leaves a running test cluster alone.
+# LOAD=no leaves a running test cluster alone; LOAD=yes loads an image of another TAG into it, too, under that tag alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${SANDFLEET_CACHE:-$HOME/.cache/sandfleet}
@@ -29,22 +29,27 @@ if [ "$requirements" != /dev/null ] && [ "$tag" = dev ]; then
 fi
 
 load() { # name, version: into the test cluster, if one runs and lacks the image
-    [ "${LOAD:-yes}" != no ] && [ "$tag" = dev ] && harness running || return 0
+    case ${LOAD:-$tag} in yes | dev) ;; *) return 0 ;; esac
+    harness running || return 0
     local archive=$cache/images/$1-$2.tar lock
+    # The image of another tag is of no use to the next cluster.
+    [ "$tag" = dev ] || archive=$work/$1-loaded.tar
     exec {lock}> "$cache/images/$1.lock"
     flock "$lock"
     if ! harness has-image "localhost/$1:$2"; then
         # Kept for the next cluster, which is a new one; one file for each name.
         if [ ! -e "$archive" ]; then
             buildah_here push --quiet "localhost/$1:$2" "docker-archive:$work/$1.tar:localhost/$1:$2"
-            rm -f "$cache/images/$1"-*.tar
+            [ "$tag" != dev ] || rm -f "$cache/images/$1"-*.tar
             mv "$work/$1.tar" "$archive"
         fi
         echo "image: loading localhost/$1:$2 into the cluster" >&2
         harness load-image "$archive"
     fi
     # The last name is the one in chart and examples.
-    harness tag-image "localhost/$1:$2" "localhost/$1:dev" "docker.io/sandfleet/${1#sandfleet-}:0.1.0"
+    local names=("localhost/$1:$tag")
+    [ "$tag" != dev ] || names+=("docker.io/sandfleet/${1#sandfleet-}:0.1.0")
+    harness tag-image "localhost/$1:$2" "${names[@]}"
     exec {lock}>&-
 }
 

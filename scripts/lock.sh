@@ -11,5 +11,5 @@ compile() { # output, input…
 }
 compile requirements.lock --group dev --group workbench pyproject.toml
 # The images get the tested versions.
-compile executor-image/requirements.lock --constraint requirements.lock --extra search --extra wasm --group image executor-image/pyproject.toml
+compile executor-image/requirements.lock --constraint requirements.lock --all-extras --group image executor-image/pyproject.toml
 compile operator/requirements.lock --constraint requirements.lock operator/pyproject.toml

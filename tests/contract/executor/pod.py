@@ -7,6 +7,7 @@ import asyncio
 import base64
 import itertools
 import json
+import os
 import secrets
 import subprocess
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from contract.executor.authority import Authority
 from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, Rig, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-IMAGE = "localhost/sandfleet-executor:dev"
+# The name of another image of the executor in the cluster: one with more packages, or of another tree.
+IMAGE = os.environ.get("SANDFLEET_EXECUTOR_IMAGE", "localhost/sandfleet-executor:dev")
 PORT = 50051
 PRIVATE = "/run/sandfleet/private"
 RUNSC_ROOT = "/run/containerd/runsc/k8s.io"
