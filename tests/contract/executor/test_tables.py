@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
 async def equipped(sandbox):
-    found = await sandbox.run_code("import pandas, polars, pyarrow")
+    found = await sandbox.run_code("import pandas, pyarrow")
     if found.error:
         pytest.skip(f"the sandbox lacks a library: {found.error.value}")
 

@@ -63,6 +63,7 @@ function listen() {
 function serve() {
   const { createRequire } = require("node:module");
   const path = require("node:path"), util = require("node:util"), vm = require("node:vm");
+  const { promiseHooks } = require("node:v8");
   const write = fs.writeSync, fstat = fs.fstatSync, open = fs.openSync;
   const acorn = require("internal/deps/acorn/acorn/dist/acorn");
   const SyncWriteStream = require("internal/fs/sync_write_stream");
@@ -163,6 +164,10 @@ function serve() {
 
   function interrupted(cell) {
     finish(cell, { name: "Interrupted", value: "", traceback: "", frames: [] }, "interrupted");
+    // The session waits for the promise of the cell, which may never be kept.
+    session.disconnect();
+    session.connect();
+    takerId = "";
   }
 
   // Opens streams anew that the cell has closed: Node has no dup2, but a new descriptor has the lowest number.
@@ -247,15 +252,22 @@ function serve() {
     }
     const expression = `${rewrite(cell.source)}\n//# sourceURL=${cell.file}`;
     const options = { expression, replMode: true, awaitPromise: true, userGesture: false };
+    // Held, because V8 says of a promise that nothing holds that it was collected, and Node 24 ends if it hears that.
+    const unhook = promiseHooks.onInit((promise) => {
+      cell.promise ??= promise;
+      unhook();
+    });
     session.post("Runtime.evaluate", options, (error, answer) => {
-      // Anything but the end of the cell is the end of Node, which would wait for the other thread.
-      if (error && !/was terminated/.test(error.message)) process.reallyExit(70);
+      if (isAsked || cell !== running) return;
+      // Anything but the end of the cell is the end of Node, which would wait for the other thread. Node 24 calls it an
+      // internal error when a cell was terminated.
+      if (error && !/was terminated|Internal error/.test(error.message)) process.reallyExit(70);
       conclude(cell, error ?? answer);
     });
+    unhook();
   }
 
   function conclude(cell, answer) {
-    if (cell !== running) return;
     // It was terminated: what follows now would be too.
     if (!answer.result) return void setImmediate(interrupted, cell);
     const failed = answer.exceptionDetails, object = failed?.exception ?? answer.result;
@@ -302,11 +314,20 @@ function serve() {
   // Node would not end by itself: the other thread holds it.
   const exit = process.exit;
   let isAsked = false;
-  process.exit = (code) => {
+  process.exit = (...given) => {
     isAsked = true;
-    exit(code);
+    try {
+      exit(...given);
+    } catch (error) {
+      isAsked = false; // It is no code.
+      throw error;
+    }
   };
-  process.on("exit", () => void (isAsked || process.reallyExit(70)));
+  process.on("exit", () => {
+    if (!isAsked) process.reallyExit(70);
+    // A cell that still waits would end while Node takes itself apart, which is fatal.
+    session.disconnect();
+  });
   // The loader of the main context is used on purpose.
   const warn = process.emitWarning;
   process.emitWarning = function (warning, ...rest) {
