@@ -43,6 +43,7 @@ PLURALS: Mapping[str, tuple[str, str]] = {
     "SandboxTemplate": ("apis/sandfleet.io/v1alpha1", "sandboxtemplates"),
     "SandboxPool": ("apis/sandfleet.io/v1alpha1", "sandboxpools"),
     "SandboxQueue": ("apis/sandfleet.io/v1alpha1", "sandboxqueues"),
+    "SandboxSnapshot": ("apis/sandfleet.io/v1alpha1", "sandboxsnapshots"),
 }
 
 
