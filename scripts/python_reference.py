@@ -40,7 +40,7 @@ RESOURCES = {
     "skills": "_sync.skills.Skills",
     "journal": "_sync.journal.Journal",
 }
-HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
+HANDLES = ("CommandHandle", "ContextHandle", "FileWatch", "Forward", "PtyHandle")
 REVIEWS = ("intent",)
 TOOLS = (
     "ToolServer",

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 from sandfleet_executor.worker.languages import KERNEL, LANGUAGES, TOPICS, declared
-from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
+from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, SavedReason, ServiceReason
 from sandfleet_operator.api.reasons import (
     AdmissionReason,
     CallReason,
@@ -33,7 +33,7 @@ from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
 NOTE = "<!-- Made by scripts/reference.py: change its sources and run it again. -->"
-KINDS = ("codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues")
+KINDS = ("codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues", "sandboxsnapshots")
 
 Json = dict[str, Any]
 
@@ -189,9 +189,9 @@ def crds_page() -> str:
 
 def conditions_page() -> str:
     types = [(f"`{one.value}`", one.meaning) for one in ConditionType]
-    reasons, of_pools, of_queues, of_services = (
+    reasons, of_pools, of_queues, of_snapshots, of_services = (
         [(f"`{one.value}`", one.meaning, one.remedy) for one in words]
-        for words in (Reason, PoolReason, GrantReason, ServiceReason)
+        for words in (Reason, PoolReason, GrantReason, SavedReason, ServiceReason)
     )
     lines = [
         "# Conditions and reasons",
@@ -227,6 +227,12 @@ def conditions_page() -> str:
         "its quota permits.",
         "",
         *table(("reason", "what it means", "what to do"), of_queues),
+        "## Snapshots",
+        "",
+        "`kubectl get sbs` shows the reason of a snapshot's only condition, `Saved`, which is `True` while the snapshot is in",
+        "the store.",
+        "",
+        *table(("reason", "what it means", "what to do"), of_snapshots),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

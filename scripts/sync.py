@@ -43,7 +43,7 @@ MODULES = {
     "services": ("sandfleet.resources.services", ("AsyncServices",)),
     "skills": ("sandfleet.resources.skills", ("AsyncSkills",)),
     "tools": ("sandfleet.tools.server", ("AsyncToolServer",)),
-    "tables": ("sandfleet.resources.tables", ("AsyncTables",)),
+    "tables": ("sandfleet.resources.tables", ("AsyncTables", "AsyncContextHandle")),
     "variables": ("sandfleet.resources.variables", ("AsyncStates",)),
 }
 HOME = {name: module for module, (_, names) in MODULES.items() for name in names}
@@ -69,6 +69,8 @@ INTERNAL = {
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
 UNWRAPPED = {"AsyncFleet": "as_async"}
+# Classes that are values, too, with the class of the value: the sync class has its fields.
+VALUES = {"AsyncContextHandle": "Context"}
 # Classes that call callbacks given at their start, and the calls in which these run.
 LISTENING = {"AsyncCommandHandle": {"__aiter__", "wait"}}
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
@@ -172,12 +174,19 @@ class Writer:
         for member in members:
             for name in functions_by_id(member):
                 Call(self, node, self.source.function(name), self.source.module, listening=False).write_function()
-        self.emit(0, "", "", f"class {sync_name(node.name)}:")
+        value = VALUES.get(node.name, "")
+        self.emit(0, "", "", f"class {sync_name(node.name)}{value and f'({value})'}:")
         self.doc(1, node)
         self.typing.add(node.name)
         if listening:
             self.emit(1, "", f"def __init__(self, original: {node.name}, relay: Relay) -> None:")
             self.emit(2, f"self.{inner} = original", "self._relay = relay")
+        elif value:
+            self.runtime |= {"fields", value}
+            self.emit(1, "", f"{inner}: {node.name}")
+            self.emit(1, "", f"def __init__(self, original: {node.name}) -> None:")
+            self.emit(2, "super().__init__(**{each.name: getattr(original, each.name) for each in fields(original)})")
+            self.emit(2, f'object.__setattr__(self, "{inner}", original)')
         else:
             self.emit(1, "", f"def __init__(self, original: {node.name}) -> None:", f"    self.{inner} = original")
         for member in members:

@@ -32,7 +32,12 @@ RULES = [
     {"apiGroups": ["sandfleet.io"], "resources": ["sandboxtemplates", "sandboxpools", "sandboxqueues"], "verbs": READS},
     {
         "apiGroups": ["sandfleet.io"],
-        "resources": ["codesandboxes/status", "sandboxpools/status", "sandboxqueues/status"],
+        "resources": ["sandboxsnapshots"],
+        "verbs": [*READS, "create", "patch", "delete"],
+    },
+    {
+        "apiGroups": ["sandfleet.io"],
+        "resources": ["codesandboxes/status", "sandboxpools/status", "sandboxqueues/status", "sandboxsnapshots/status"],
         "verbs": ["patch"],
     },
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*READS, *WRITES]},

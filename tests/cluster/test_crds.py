@@ -142,6 +142,7 @@ def test_fields_that_the_owner_may_not_set_are_dropped(cluster: Cluster, namespa
         ("SandboxQueue", {"nominalQuota": {"sandboxes": 1}, "cohort": "c", "lendingLimit": {"sandboxes": 2}}, "cannot lend more than there is: lendingLimit.sandboxes is above nominalQuota.sandboxes"),
         ("SandboxQueue", {"nominalQuota": {"cpu": "1500m"}, "cohort": "c", "lendingLimit": {"cpu": 2}}, "lendingLimit.cpu is above nominalQuota.cpu"),
         ("SandboxQueue", {"nominalQuota": {"memory": "1Gi"}, "cohort": "c", "lendingLimit": {"memory": "1025Mi"}}, "lendingLimit.memory is above nominalQuota.memory"),
+        ("SandboxSnapshot", {}, "cannot be both or neither: write sandboxRef to take a snapshot"),
         ("SandboxQueue", {"nominalQuota": {}, "weight": 0}, "spec.weight: Invalid value: 0"),
         ("SandboxQueue", {"nominalQuota": {"cpu": "-1"}}, 'spec.nominalQuota.cpu: Invalid value: "-1": cannot be an amount of CPU: write 0 to 10M cores'),
         ("SandboxQueue", {"nominalQuota": {"memory": "1GB"}}, "cannot be an amount of memory: write 0 to 1Ei with a unit"),

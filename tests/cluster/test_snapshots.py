@@ -1,5 +1,6 @@
 """Snapshots of sessions in gVisor pods: saved to a real S3 server by a snapshotter that dials the fleet."""
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -11,10 +12,18 @@ import time
 import pytest
 from cluster.access_bed import AGENT_RULES, a_grant, an_agent, an_object, fleet_bed
 from cluster.harness import s3 as storage
+from cluster.harness.api import path_of
 from cluster.harness.layout import REPOSITORY
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
 from sandfleet import AsyncFleet, AsyncSandbox
-from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed, UnavailableError
+from sandfleet.errors import (
+    AccessDenied,
+    NotFoundError,
+    PreconditionFailed,
+    SandboxSuspended,
+    SandfleetError,
+    UnavailableError,
+)
 from sandfleet.values.suspension import Snapshot
 
 SNAPSHOTS = {"apiGroups": ["sandfleet.io"], "resources": ["sandboxsnapshots"]}
@@ -196,3 +205,186 @@ async def test_no_account_but_the_snapshotters_takes_jobs(bed, tmp_path):
     assert await begun("no token") == "UNAUTHENTICATED"
     # Control: the snapshotter's own account is taken on.
     assert await begun(bed.token(bed.namespace, "snapshotter")) is True
+
+
+def _named(bed, sandbox_id):
+    return bed.cluster.api.get("CodeSandbox", sandbox_id.partition("/")[2], bed.namespaces[0])
+
+
+def _is_there(bed, sandbox_id):
+    there = bed.cluster.api.list("CodeSandbox", bed.namespaces[0])
+    return sandbox_id.partition("/")[2] in [one["metadata"]["name"] for one in there]
+
+
+def _has_volume(bed, sandbox_id):
+    """Of the CodeSandbox, or of the warm pod that it was bound to."""
+    made = _named(bed, sandbox_id)
+    return [
+        one["metadata"]["name"]
+        for one in bed.cluster.api.list("PersistentVolumeClaim", bed.namespaces[0])
+        if any(owner["uid"] == made["metadata"]["uid"] for owner in one["metadata"].get("ownerReferences", ()))
+    ]
+
+
+async def eventually(what, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.5)
+    return found
+
+
+async def test_a_session_sleeps_in_a_snapshot_without_pod_and_volume_and_goes_on(bed, tmp_path):
+    async with connected(bed, tmp_path) as fleet:
+        sandbox = await AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240, labels={"task": "margins"})
+        await sandbox.run_code(FRAME)
+        seen = (await sandbox.run_code(SEEN)).text
+        kept = await sandbox.suspend(to="snapshot")
+        assert kept.lost == ()
+        made = await eventually(
+            lambda: (one := _named(bed, sandbox.sandbox_id)) and one["status"].get("restoresFrom") and one
+        )
+        assert made["spec"]["suspend"] == {"to": "Snapshot"}
+        assert made["status"]["restoresFrom"] == made["status"]["snapshot"]["id"]
+        await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
+        with pytest.raises(SandboxSuspended):
+            await sandbox.run_code("1")
+        async with await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=240) as again:
+            assert again.resumption.lost == ()
+            assert (await again.run_code(SEEN)).text == seen
+            assert (await again.get_info()).labels == {"task": "margins"}
+            await eventually(lambda: "snapshot" not in _named(bed, sandbox.sandbox_id)["status"])
+            assert [one for one in await fleet.snapshots.list() if one.reason == "suspend"] == []
+            # And again, from the volume of its own name.
+            await again.run_code("y = 7")
+            await again.suspend(to="snapshot")
+            await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
+            last = await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=240)
+            assert (await last.run_code(SEEN + ", y")).text == seen[:-1] + ", 7)"
+            await last.kill()
+
+
+async def test_kubectl_puts_a_session_into_a_snapshot_and_takes_it_out(bed, tmp_path):
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox,
+    ):
+        await sandbox.run_code("x = 41")
+
+        def patch(spec):
+            path = path_of("CodeSandbox", bed.namespaces[0], sandbox.sandbox_id.partition("/")[2])
+            bed.cluster.api.call("PATCH", path, {"spec": spec}, "application/merge-patch+json")
+
+        # Not while its claim is young.
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        patch({"operatingMode": "Suspended", "suspend": {"to": "Snapshot"}})
+        await eventually(lambda: _named(bed, sandbox.sandbox_id).get("status", {}).get("restoresFrom"))
+        await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
+        patch({"operatingMode": "Running"})
+        again = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
+        assert (await again.run_code("x + 1")).text == "42"
+
+
+async def test_the_snapshot_of_a_session_that_is_given_up_goes(bed, tmp_path):
+    async with connected(bed, tmp_path) as fleet:
+        sandbox = await AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240)
+        await sandbox.suspend(to="snapshot")
+        assert [one.reason for one in await fleet.snapshots.list(sandbox.sandbox_id)] == ["suspend"]
+        assert await AsyncSandbox.kill(sandbox.sandbox_id, fleet=fleet)
+        deadline = time.monotonic() + 60
+        while await fleet.snapshots.list(sandbox.sandbox_id):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.5)
+
+
+async def test_an_idle_session_falls_asleep_in_a_snapshot_and_its_next_call_wakes_it(bed, tmp_path):
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240, idle_timeout=5.0, on_idle="snapshot") as sandbox,
+    ):
+        await sandbox.run_code("x = 41")
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        await eventually(lambda: _named(bed, sandbox.sandbox_id).get("status", {}).get("restoresFrom"))
+        assert _named(bed, sandbox.sandbox_id)["spec"]["onIdle"] == "Snapshot"
+        assert (await sandbox.run_code("x + 1")).text == "42"
+
+
+async def test_a_session_whose_pod_is_lost_goes_back_to_its_last_snapshot(bed, tmp_path):
+    def automatic():
+        return _named(bed, sandbox.sandbox_id).get("status", {}).get("snapshot", {}).get("automatic")
+
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(
+            fleet=fleet, pool="fast", max_wait=240, recovery="snapshot", snapshot_period=5.0
+        ) as sandbox,
+    ):
+        await sandbox.run_code("x = 41; open('kept', 'w').write('1')")
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        await eventually(automatic)
+        pod = _named(bed, sandbox.sandbox_id)["status"]["podName"]
+        bed.cluster.api.delete("Pod", pod, bed.namespaces[0], grace=0)
+        await eventually(lambda: _named(bed, sandbox.sandbox_id)["status"].get("restarts"))
+        again = await eventually_runs(sandbox, "x + 1, open('kept').read()")
+        assert again.text == "(42, '1')"
+        assert [one.reason for one in again.notices] == ["WentBack"]
+
+
+def _saved(bed, name):
+    found = [
+        one for one in bed.cluster.api.list("SandboxSnapshot", bed.namespaces[0]) if one["metadata"]["name"] == name
+    ]
+    return found[0].get("status", {}) if found else None
+
+
+def _is_saved(bed, name):
+    said = _saved(bed, name)
+    return said if said and [one["reason"] for one in said.get("conditions", ())] == ["Saved"] else None
+
+
+async def test_kubectl_takes_shows_and_deletes_snapshots(bed, tmp_path):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    async with (
+        connected(bed, tmp_path) as fleet,
+        AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox,
+    ):
+        await sandbox.run_code("x = 41; open('kept', 'w').write('1' * 5000)")
+        # What was taken over the API is an object, too.
+        taken = await sandbox.snapshot("over-the-api")
+        said = await eventually(lambda: _is_saved(bed, "over-the-api"))
+        assert (said["snapshotID"], said["owner"]) == (taken.snapshot_id, f"system:serviceaccount:{work}:agent")
+        await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
+        spec = {"sandboxRef": {"name": sandbox.sandbox_id.partition("/")[2]}, "retention": {"days": 7}}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxSnapshot", "by-kubectl", work, spec=spec))
+        said = await eventually(lambda: _is_saved(bed, "by-kubectl"))
+        assert (said["sandbox"], said["size"].endswith("Ki")) == (spec["sandboxRef"]["name"], True)
+        await sandbox.run_code("x = 0")
+        await sandbox.rollback("by-kubectl")
+        assert (await sandbox.run_code("x")).text == "41"
+        assert {"over-the-api", "by-kubectl"} <= {one.name for one in await fleet.snapshots.list()}
+        # Deleted with kubectl it goes from the store, deleted over the API the object goes.
+        api.delete("SandboxSnapshot", "by-kubectl", work)
+        await eventually(lambda: _saved(bed, "by-kubectl") is None)
+        assert "by-kubectl" not in {one.name for one in await fleet.snapshots.list()}
+        assert await fleet.snapshots.delete("over-the-api")
+        await eventually(lambda: _saved(bed, "over-the-api") is None)
+        nothing = {"sandboxRef": {"name": "nothing"}}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxSnapshot", "of-nothing", work, spec=nothing))
+        await eventually(lambda: (_saved(bed, "of-nothing") or {}).get("conditions"))
+        assert _saved(bed, "of-nothing")["conditions"][0]["reason"] == "NotSaved"
+        api.delete("SandboxSnapshot", "of-nothing", work)
+        await eventually(lambda: _saved(bed, "of-nothing") is None)
+
+
+async def eventually_runs(sandbox, code, seconds=240):
+    """The first execution that begins after the sandbox was lost."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            done = await sandbox.run_code(code)
+            if done.outcome == "ok":
+                return done
+        except SandfleetError:
+            pass
+        assert time.monotonic() < deadline
+        await asyncio.sleep(1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.ports import Forward as Forward
     from sandfleet._sync.pty import PtyHandle as PtyHandle
     from sandfleet._sync.sandbox import Sandbox as Sandbox
+    from sandfleet._sync.tables import ContextHandle as ContextHandle
     from sandfleet._sync.tools import ToolServer as ToolServer
     from sandfleet._sync.watch import FileWatch as FileWatch
     from sandfleet.codeact import CodeActAgent as CodeActAgent
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from sandfleet.resources.files.watch import AsyncFileWatch as AsyncFileWatch
     from sandfleet.resources.ports import AsyncForward as AsyncForward
     from sandfleet.resources.pty import AsyncPtyHandle as AsyncPtyHandle
+    from sandfleet.resources.tables import AsyncContextHandle as AsyncContextHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.skills.library import SkillError as SkillError
     from sandfleet.skills.library import SkillLibrary as SkillLibrary
@@ -148,6 +150,7 @@ _HOMES = {
     "_sync.ports": ("Forward",),
     "_sync.pty": ("PtyHandle",),
     "_sync.sandbox": ("Sandbox",),
+    "_sync.tables": ("ContextHandle",),
     "_sync.watch": ("FileWatch",),
     "codeact": ("CodeActAgent",),
     "codeact.ask": ("AskedModel", "ask_model"),
@@ -189,6 +192,7 @@ _HOMES = {
     "resources.files.watch": ("AsyncFileWatch",),
     "resources.ports": ("AsyncForward",),
     "resources.pty": ("AsyncPtyHandle",),
+    "resources.tables": ("AsyncContextHandle",),
     "sandbox": ("AsyncSandbox",),
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": (

@@ -25,7 +25,7 @@ from sandfleet.values.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from typing import Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import AsyncForward, Forwards, OnError
     from sandfleet.resources.pty import AsyncPty
     from sandfleet.resources.services import AsyncServices
-    from sandfleet.resources.tables import AsyncTables
+    from sandfleet.resources.tables import AsyncContextHandle, AsyncTables
     from sandfleet.resources.variables import AsyncStates
     from sandfleet.tools.server import AsyncToolServer
     from sandfleet.values.environment import Environment
@@ -187,6 +187,11 @@ class _RunsCode:
 
         return AsyncTables(self._link)
 
+    def _handles(self, contexts: Iterable[Context]) -> tuple[AsyncContextHandle, ...]:
+        from sandfleet.resources.tables import AsyncContextHandle
+
+        return tuple(AsyncContextHandle(each, self.tables) for each in contexts)
+
     @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.
@@ -211,17 +216,20 @@ class _RunsCode:
         return await self._interpreter.attach(execution_id, listeners)
 
     @checked
-    async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
+    async def create_context(
+        self, context_id: str | None = None, **options: Unpack[ContextOptions]
+    ) -> AsyncContextHandle:
         """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
 
         Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
         """
-        return await self._interpreter.create(context_id, options)
+        (made,) = self._handles([await self._interpreter.create(context_id, options)])
+        return made
 
     @checked
     async def fork_context(
         self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
-    ) -> tuple[Context, ...]:
+    ) -> tuple[AsyncContextHandle, ...]:
         """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
 
         The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
@@ -229,7 +237,7 @@ class _RunsCode:
         Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
         AlreadyExistsError, InvalidArgument, LimitReached.
         """
-        return await self._interpreter.fork(context, count, context_ids)
+        return self._handles(await self._interpreter.fork(context, count, context_ids))
 
     @checked
     async def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
@@ -241,14 +249,15 @@ class _RunsCode:
         """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
         return await self._interpreter.inspect(code, cursor_pos, options)
 
-    async def list_contexts(self) -> tuple[Context, ...]:
+    async def list_contexts(self) -> tuple[AsyncContextHandle, ...]:
         """List the contexts, the default one first if no cell has used it yet."""
-        return await self._interpreter.contexts()
+        return self._handles(await self._interpreter.contexts())
 
     @checked
-    async def restart_context(self, context: str | Context = "default") -> Context:
+    async def restart_context(self, context: str | Context = "default") -> AsyncContextHandle:
         """End the interpreter of a context and start a new one. Raises NotFoundError."""
-        return await self._interpreter.restart(context)
+        (made,) = self._handles([await self._interpreter.restart(context)])
+        return made
 
     @checked
     async def delete_context(self, context: str | Context) -> None:

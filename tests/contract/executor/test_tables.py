@@ -54,6 +54,21 @@ async def test_a_table_goes_in_and_comes_out_in_its_library(sandbox, context, ki
         assert (type(asked), rows(asked)) == (type(frame), ROWS)
 
 
+async def test_a_context_itself_gets_and_puts_however_it_was_come_by(sandbox, context):
+    found = next(each for each in await sandbox.list_contexts() if each.context_id == context)
+    await found.put("df", FRAMES["pandas"])
+    (copy,) = await sandbox.fork_context(found)
+    assert rows(await copy.get("df", library="polars")) == ROWS
+    with pytest.raises(LimitReached):
+        await copy.get("df", limit=1)
+    await sandbox.delete_context(copy)
+    again = await sandbox.restart_context(found)
+    # It is another interpreter: what the handle says is of before, and what it asks for is of now.
+    for each in (again, found):
+        with pytest.raises(NotFoundError):
+            await each.get("df")
+
+
 async def test_types_of_columns_and_the_index_of_pandas_are_kept(sandbox, context):
     frame = pd.DataFrame(
         {
@@ -84,7 +99,7 @@ async def test_a_million_rows_go_both_ways_and_the_context_can_be_copied_after_t
     [
         ("", "df", NotFoundError, "NoTable"),
         ("df = [1]", "df", PreconditionFailed, "NotATable"),
-        (ODD, "odd", PreconditionFailed, "NotATable"),
+        (ODD, "odd", PreconditionFailed, "UnsupportedColumn"),
         ("", "df; import os", InvalidArgument, "InvalidArgument"),
         ("", "", InvalidArgument, "InvalidArgument"),
     ],

@@ -192,6 +192,7 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
         len(text) <= 253 and bool(re.fullmatch(SUBDOMAIN.replace("{0,61}", "*").replace("{0,3}", "*"), text))
     ),
     MOUNTED_OVER_SYSTEM: lambda path: path != "/opt" and not re.match(rf"/({SYSTEM})(/|\Z)", path),
+    "has(self.sandboxRef) != has(self.snapshotID)": lambda spec: ("sandboxRef" in spec) != ("snapshotID" in spec),
     "has(self.templateRef) != has(self.inline)": lambda spec: ("templateRef" in spec) != ("inline" in spec),
     "!has(self.poolRef) || !has(self.inline)": lambda spec: "poolRef" not in spec or "inline" not in spec,
     "!has(self.maxSize) || self.maxSize >= self.replicas": lambda pool: (

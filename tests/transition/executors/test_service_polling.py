@@ -9,9 +9,9 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SandboxSpec, Sandb
 from sandfleet_operator.api.kube import EVENT
 from sandfleet_operator.executors.contact import Unreachable
 from sandfleet_operator.executors.services import ServiceWatch
-from sandfleet_operator.plan.sandbox import service_polling
 from sandfleet_operator.plan.sandbox.actions import AskServices
-from sandfleet_operator.plan.sandbox.service_polling import ANEW, BURST, LONGEST, REFILL, RESTING, SILENT_AFTER
+from sandfleet_operator.plan.sandbox.services import polling
+from sandfleet_operator.plan.sandbox.services.polling import ANEW, BURST, LONGEST, REFILL, RESTING, SILENT_AFTER
 from support.operator.builders import a_meta
 from transition.fake_time import run
 from transition.service_scenarios import FAILED, READY, serving, shown
@@ -27,15 +27,15 @@ def service(state=ServiceState.READY, **changes) -> ServiceStatus:
 
 
 def begun(*, known=False, asked=1, before=None, now=0.0, chance=MIDDLE):
-    return service_polling.begun(WHOM, before, now, known=known, asked=asked, chance=chance)
+    return polling.begun(WHOM, before, now, known=known, asked=asked, chance=chance)
 
 
 def answered(one, *services, now=1.0, asked=1, chance=MIDDLE):
-    return service_polling.answered(one, services, now, asked=asked, chance=chance)
+    return polling.answered(one, services, now, asked=asked, chance=chance)
 
 
 def failed(one, now=1.0, chance=MIDDLE):
-    return service_polling.failed(one, "silent", now, chance=chance)
+    return polling.failed(one, "silent", now, chance=chance)
 
 
 def test_a_new_sandbox_is_polled_soon_and_those_of_an_earlier_leader_are_spread():
@@ -95,7 +95,7 @@ def test_occasional_silence_is_not_reported():
         assert not step.news
 
 
-def flapping(seconds: float, now: float = 0.0, step=None) -> tuple[int, int, service_polling.PollState]:
+def flapping(seconds: float, now: float = 0.0, step=None) -> tuple[int, int, polling.PollState]:
     """Polls services that change with every answer; the count of polls, the count of reports, and the last step."""
     step, times, news = step or begun(), 0, 0
     end = now + seconds
@@ -113,7 +113,7 @@ def test_restless_services_are_polled_and_reported_at_a_bounded_rate():
 
 
 def test_without_the_bound_each_answer_would_be_reported(monkeypatch):
-    monkeypatch.setattr(service_polling, "REFILL", 1e-9)
+    monkeypatch.setattr(polling, "REFILL", 1e-9)
     assert flapping(3600)[1] > 3000
 
 

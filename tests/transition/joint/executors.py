@@ -40,6 +40,12 @@ class Session:
     busy: bool = False
     # Of the loop's time.
     used: float = 0.0
+    # Nothing is done in it before that, of the loop's time.
+    held_until: float = 0.0
+
+    def back(self, variables: set[str]) -> None:
+        """It has these variables from an earlier pod."""
+        self.variables, self.resumption = set(variables), session_pb2.Resumption(contexts=_contexts(variables))
 
 
 @dataclass
@@ -50,8 +56,8 @@ class Executors:
     clock: Callable[[], float]
     # By the pod's uid.
     sessions: dict[str, Session] = field(default_factory=dict)
-    # By the uid of the volume claim: the users that have left a file there.
-    files: dict[str, set[str]] = field(default_factory=dict)
+    # By the uid of the volume claim: the users that have left a file there, and how often.
+    files: dict[str, dict[str, int]] = field(default_factory=dict)
     # By the uid of the volume claim: what suspended sessions have left there.
     kept: dict[str, set[str]] = field(default_factory=dict)
     # The sessions that were kept for the owners of their quota, in this order.
@@ -113,8 +119,9 @@ class Executors:
         kept = self.kept.pop(self._volume(pod), None)
         if kept is None:
             return Session(executor.session_id)
-        back = session_pb2.Resumption(contexts=_contexts(kept))
-        return Session(executor.session_id, variables=kept, resumption=back)
+        begun = Session(executor.session_id)
+        begun.back(kept)
+        return begun
 
     def _volume(self, pod: Json) -> str:
         """The uid of its volume claim, or its own where its workspace is a directory of the pod."""
@@ -158,6 +165,17 @@ class Executors:
         pods = ((ref, pod) for ref, pod in self.cluster.objects.items() if ref.kind == POD)
         return next((found for found in pods if found[1]["metadata"]["uid"] == uid), None)
 
+    def alive(self, uid: str) -> Json | None:
+        """The pod of this uid, as long as its executor answers."""
+        found = self.by_uid(uid)
+        runs = found is not None and not deleting(found[1]) and found[1]["status"].get("phase") == "Running"
+        return found[1] if found is not None and runs else None
+
+    def volume_of(self, uid: str) -> str:
+        """The uid of the volume claim of a pod that is there."""
+        found = self.by_uid(uid)
+        return self._volume(found[1]) if found is not None else ""
+
     def occupy(self, pod: Ref) -> None:
         """Something runs there from now on."""
         self.sessions[self.cluster.objects[pod]["metadata"]["uid"]].busy = True
@@ -168,25 +186,24 @@ class Executors:
 
     # What the holder of a token does.
 
-    def run(self, user: str, token: str) -> tuple[set[str], str] | None:
+    def run(self, user: str, token: str) -> tuple[dict[str, int], str] | None:
         """Runs code that leaves the user's file; None if no executor takes the token now.
 
-        Returns the users whose files were there before, and the uid of the volume claim.
+        Returns the users whose files were there before, with how often each has run, and the uid of the volume claim.
         """
-        uid = json.loads(token)["pod"]
-        found = self.by_uid(uid)
-        if found is None or deleting(found[1]) or found[1]["status"].get("phase") != "Running":
+        uid, now = json.loads(token)["pod"], asyncio.get_running_loop().time()
+        pod, known = self.alive(uid), self.sessions.get(uid)
+        if pod is None or (known is not None and now < known.held_until):
             return None
-        ref, pod = found
-        volume = self.cluster.objects.get(Ref(PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)))
+        volume = self.cluster.objects.get(Ref(PERSISTENT_VOLUME_CLAIM, pod["metadata"]["namespace"], claim_of(pod)))
         if volume is None:
-            return set(), ""
-        if (known := self.sessions.get(uid)) is not None:
+            return {}, ""
+        if known is not None:
             known.variables.add(user)
-            known.used = asyncio.get_running_loop().time()
-        files = self.files.setdefault(volume["metadata"]["uid"], set())
-        before = set(files)
-        files.add(user)
+            known.used = now
+        files = self.files.setdefault(volume["metadata"]["uid"], {})
+        before = dict(files)
+        files[user] = files.get(user, 0) + 1
         return before, volume["metadata"]["uid"]
 
 

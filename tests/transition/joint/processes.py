@@ -15,6 +15,10 @@ from sandfleet_operator.executors.services import asked_by
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
+from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.snapshots.jobs import Jobs
+from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.reconciler.operator import Operator
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
@@ -34,6 +38,7 @@ class Surroundings(Protocol):
     cluster: MemoryCluster
     executors: Executors
     credentials: Credentials
+    snapshotter: Jobs
     clock: Callable[[], float]
 
     def fault(self, process: "Process", write: Write) -> Before | After | None: ...
@@ -137,6 +142,12 @@ class FleetProcess(Process):
             listens=has_address,
         )
         self.api = KubernetesFleetApi(self.kube, world, world.credentials, self.fleet, None)  # type: ignore[arg-type]
+        parties = Parties(self.fleet, world.credentials, self.api)  # type: ignore[arg-type]
+        parking = ClusterParking(self.fleet, world.snapshotter, parties, world.clock, lambda _: None)
+        self.api.parking = parking
+        self.fleet.park_with(parking, parking)
+        self.fleet.at_end.append(parking.close)
+        self.fleet.beside.append(Unattended(self.fleet.fleet, self.fleet.suspender, parking).run)
 
     async def numbers(self) -> Iterable[int]:
         return await (await self.fleet.numbers_seen())()

@@ -12,6 +12,7 @@ from typing import Any
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import OperatingMode
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
@@ -28,7 +29,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
-from transition.joint.world import Session, World
+from transition.joint.world import Session, World, duration
 from transition.nodes import ended, evicted
 
 Scenario = Callable[[World], Awaitable[None]]
@@ -77,6 +78,76 @@ async def a_suspended_day(world: World) -> None:
         await world.until_used(session)
     await world.suspend(sessions[0])
     await world.release(sessions[0])
+
+
+async def a_parked_day(world: World) -> None:
+    """Sessions sleep in snapshots, through changes of leader, and go on elsewhere with what they had."""
+    await world.make_pool(size=1)
+    sessions = [await world.claim("alice", "r1", pool="fast", lease=60), await world.claim("bob", "r2", "team-c")]
+    for session in sessions:
+        await world.suspend(session, to_snapshot=True)
+        assert await world.state_of(session) == fleet_pb2.SANDBOX_STATE_SUSPENDED
+    world.end_leader()
+    await asyncio.sleep(600)
+    for session in sessions:
+        assert world.pod_of(session.ref) is None
+        await world.resume(session)
+        await world.until_used(session)
+    # With kubectl, and from the volume that the second pod has got.
+    await world.set_mode(sessions[0], OperatingMode.SUSPENDED, suspend={"to": "Snapshot"})
+    await world.until(lambda: world.status(sessions[0].ref).get("restoresFrom"), "asleep", within=400)
+    while await world.state_of(sessions[0]) != fleet_pb2.SANDBOX_STATE_SUSPENDED:
+        await asyncio.sleep(1)
+    await world.resume(sessions[0])
+    await world.until_used(sessions[0])
+    await world.suspend(sessions[1], to_snapshot=True)
+    await world.release(sessions[1])
+
+
+async def an_unattended_day(world: World) -> None:
+    """A session falls asleep when it is idle; another one goes back to its last snapshot when its pod is lost."""
+    await world.make_pool(size=2)
+    idle = await world.claim(
+        "alice", "r1", pool="fast", lease=3600, idle_timeout=duration(30), on_idle=fleet_pb2.ON_IDLE_SNAPSHOT
+    )
+    period = {"recovery": fleet_pb2.RECOVERY_SNAPSHOT, "snapshot_period": duration(20)}
+    kept = await world.claim("bob", "r2", pool="fast", lease=3600, **period)
+    await world.until(lambda: world.status(idle.ref).get("restoresFrom"), "asleep")
+    assert world.pod_of(idle.ref) is None
+    await world.until(lambda: world.status(kept.ref).get("snapshot", {}).get("automatic"), "saved")
+    for ends in (lambda pod: ended(pod, 137), evicted):
+        saved, pod = world.status(kept.ref)["snapshot"], world.pod_of(kept.ref)
+        assert pod is not None
+        memory = world.executors.memory(pod)
+        world.edit_pod(kept.ref, ends)
+        await world.until(lambda saved=saved: world.status(kept.ref)["snapshot"] != saved, "filled")
+        await world.until_used(kept)
+        pod = world.pod_of(kept.ref)
+        assert pod is not None
+        assert memory <= world.executors.memory(pod)
+        # Used again, it is saved again.
+        await world.until(lambda: not world.status(kept.ref)["snapshot"].get("filledPodUID"), "saved again")
+    await world.resume(idle)
+
+
+async def a_late_end(world: World) -> None:
+    """The operator is away while a session is saved, and its holder works on once it is not held any more."""
+    await world.make_pool(size=1)
+    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    # Until it is written down.
+    await asyncio.sleep(20)
+    world.operator.hold()
+    pod = world.pod_of(session.ref)
+    with suppress(FleetError):
+        await world.suspend(session, to_snapshot=True)
+    assert world.snapshotter.saved
+    assert pod is not None
+    while not world.work(session):
+        await asyncio.sleep(5)
+    session.kept = world.executors.memory(pod)
+    world.operator.held = False
+    await world.until(lambda: world.pod_of(session.ref) is None, "asleep", within=400)
+    await world.resume(session)
 
 
 def crash(

@@ -41,6 +41,7 @@ from support.operator.builders import IMAGE
 from transition.fake_time import FakeLoop
 from transition.joint.executors import Credentials, Executors, Signer
 from transition.joint.processes import SYSTEM, FleetProcess, GoneError, OperatorProcess, Process, Slot
+from transition.joint.snapshotter import Snapshotter
 from transition.nodes import NODE, CheckedCluster, Nodes, node_answers
 from transition.quota import overdrafts
 
@@ -70,6 +71,9 @@ class Session:
     lease: float = math.inf
     # What was in memory when it was suspended; None: not known.
     kept: set[str] | None = None
+    # How often its holder has run code in it, and with which token the last time.
+    runs: int = 0
+    token: str = ""
 
 
 class World:
@@ -84,6 +88,7 @@ class World:
             self.cluster.admit = control_only({OperatorProcess.name, FleetProcess.name})
         self.nodes = Nodes(self.cluster)
         self.executors = Executors(self.cluster, self.clock)
+        self.snapshotter = Snapshotter(self.executors)
         self.credentials = Credentials(Signer(self.clock))
         self.user = MemoryKube(self.cluster, "user")
         self.operator = Slot(self, OperatorProcess)
@@ -241,10 +246,16 @@ class World:
         wait: float = 60.0,
         pause: float = RETRY,
         gang: fleet_pb2.Gang | None = None,
+        **asked: Any,
     ) -> Session:
         """Claims, and runs code that leaves a file; `pause` before it asks again. Raises FleetError."""
         message = fleet_pb2.ClaimRequest(
-            request_id=request, namespace=namespace, pool=pool, template="" if pool else "python", gang=gang
+            request_id=request,
+            namespace=namespace,
+            pool=pool,
+            template="" if pool else "python",
+            gang=gang,
+            **asked,
         )
         message.queue = queue
         message.lease.CopyFrom(duration(lease))
@@ -292,9 +303,11 @@ class World:
         request = fleet_pb2.ReleaseRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}")
         await self.ask(lambda leader: leader.api.release(Caller(session.user), request))
 
-    async def suspend(self, session: Session, seconds: float = 3600.0) -> None:
+    async def suspend(self, session: Session, seconds: float = 3600.0, *, to_snapshot: bool = False) -> None:
         """Of one that sleeps nothing changes. Raises FleetError."""
         request = fleet_pb2.SuspendRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}", force=True)
+        if to_snapshot:
+            request.to = fleet_pb2.SUSPEND_TO_SNAPSHOT
         request.timeout.CopyFrom(duration(seconds))
         if (pod := self.pod_of(session.ref)) is not None:
             session.kept = self.executors.memory(pod)
@@ -333,9 +346,9 @@ class World:
         finally:
             watch.leave()
 
-    async def set_mode(self, session: Session, mode: OperatingMode) -> None:
+    async def set_mode(self, session: Session, mode: OperatingMode, **spec: Any) -> None:
         """Its owner suspends or resumes it with kubectl. Raises KubeError."""
-        await self.user.merge(session.ref, {"spec": {"operatingMode": mode.value}})
+        await self.user.merge(session.ref, {"spec": {"operatingMode": mode.value, **spec}})
         session.kept = None
         if mode is OperatingMode.RUNNING:
             # Where the fleet saw it sleep, it has a whole lease again.
@@ -362,7 +375,12 @@ class World:
         found = await self.ask(lambda leader: leader.api.get(Caller(session.user), request))
         return self._run(session, found.access.token)
 
+    def work(self, session: Session) -> bool:
+        """Runs code with the token that it has. Whether its executor took it."""
+        return self._run(session, session.token)
+
     def _run(self, session: Session, token: str) -> bool:
+        session.token = token
         pod = json.loads(token)["pod"]
         holder = self.executors.holders.setdefault(pod, session.user)
         if holder != session.user:
@@ -371,11 +389,11 @@ class World:
         if done is None:
             return False
         before, volume = done
-        if strangers := before - {session.user}:
+        if strangers := before.keys() - {session.user}:
             self.went_wrong(f"{session.user} reads the files of {sorted(strangers)}")
-        if session.volume and session.volume != volume:
+        if session.volume and before.get(session.user, 0) < session.runs:
             self.went_wrong(f"{session.ref} of {session.user} has lost its files")
-        session.volume = volume
+        session.volume, session.runs = volume, before.get(session.user, 0) + 1
         return True
 
     async def listed(self, user: str) -> int:

@@ -5,7 +5,7 @@ from sandfleet_operator.api.kinds.sandbox import ServiceState, ServiceStatus
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import Heard, Observed
-from sandfleet_operator.plan.sandbox.service_status import MAX_NOTE, declared_by, notes
+from sandfleet_operator.plan.sandbox.services.status import MAX_NOTE, declared_by, notes
 from transition.builders import (
     NOW,
     SUSPENDED,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.pty import Pty
     from sandfleet._sync.services import Services
     from sandfleet._sync.skills import Skills
-    from sandfleet._sync.tables import Tables
+    from sandfleet._sync.tables import ContextHandle, Tables
     from sandfleet._sync.tools import ToolServer
     from sandfleet._sync.variables import States
     from sandfleet.resources.ports import OnError
@@ -389,16 +389,18 @@ class Sandbox:
         relay = Relay()
         return run(self._async.attach(execution_id, **relay.wrap_options(listeners)), relay)
 
-    def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
+    def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> ContextHandle:
         """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
 
         Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
         """
-        return run(self._async.create_context(context_id, **options))
+        from sandfleet._sync.tables import ContextHandle
+
+        return ContextHandle(run(self._async.create_context(context_id, **options)))
 
     def fork_context(
         self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
-    ) -> tuple[Context, ...]:
+    ) -> tuple[ContextHandle, ...]:
         """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
 
         The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
@@ -406,7 +408,9 @@ class Sandbox:
         Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
         AlreadyExistsError, InvalidArgument, LimitReached.
         """
-        return run(self._async.fork_context(context, count, context_ids=context_ids))
+        from sandfleet._sync.tables import ContextHandle
+
+        return tuple(map(ContextHandle, run(self._async.fork_context(context, count, context_ids=context_ids))))
 
     def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
         """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
@@ -416,13 +420,17 @@ class Sandbox:
         """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
         return run(self._async.inspect(code, cursor_pos, **options))
 
-    def list_contexts(self) -> tuple[Context, ...]:
+    def list_contexts(self) -> tuple[ContextHandle, ...]:
         """List the contexts, the default one first if no cell has used it yet."""
-        return run(self._async.list_contexts())
+        from sandfleet._sync.tables import ContextHandle
 
-    def restart_context(self, context: str | Context = "default") -> Context:
+        return tuple(map(ContextHandle, run(self._async.list_contexts())))
+
+    def restart_context(self, context: str | Context = "default") -> ContextHandle:
         """End the interpreter of a context and start a new one. Raises NotFoundError."""
-        return run(self._async.restart_context(context))
+        from sandfleet._sync.tables import ContextHandle
+
+        return ContextHandle(run(self._async.restart_context(context)))
 
     def delete_context(self, context: str | Context) -> None:
         """End a context with all its processes. Deleting a context that does not exist is no error."""

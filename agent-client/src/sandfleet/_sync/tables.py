@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from sandfleet._portal import run
-from sandfleet.resources.tables import _DEFAULT_LIMIT
+from sandfleet.values.execution import Context
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from sandfleet.resources.tables import AsyncTables, Library
-    from sandfleet.values.execution import Context
+    from sandfleet.resources.tables import AsyncContextHandle, AsyncTables, Library
 
 
 class Tables:
@@ -21,8 +21,9 @@ class Tables:
     index comes along; one that has a name comes as a column.
 
     Raises PreconditionFailed (ContextBusy: a cell runs or waits; LanguageCannot: the context's language has no tables;
-    NotATable; LibraryMissing: the sandbox has no pyarrow), NotFoundError (no such context or variable), LimitReached,
-    InvalidArgument, and SandboxError with the reason NoAnswer.
+    NotATable; UnsupportedColumn, which the message names; NotTaken: SQL says why; LibraryMissing: the sandbox has no
+    pyarrow), NotFoundError (no such context or variable), LimitReached (TooLarge, OutOfMemory, TooMany),
+    InvalidArgument, ProtocolError (what came is no such table), and SandboxError with the reason NoAnswer.
     """
 
     def __init__(self, original: AsyncTables) -> None:
@@ -34,7 +35,7 @@ class Tables:
         *,
         context: str | Context = "default",
         library: Library | None = None,
-        limit: int = _DEFAULT_LIMIT,
+        limit: int = 256 << 20,
         timeout: float | None = None,
     ) -> Any:
         """Return a copy of the table that a variable holds.
@@ -62,3 +63,29 @@ class Tables:
         The variable is replaced when the whole table is there. A reviewed sandbox takes none (NotReviewable).
         """
         return run(self._async.put(name, table, context=context, library=library, timeout=timeout))
+
+
+class ContextHandle(Context):
+    """A context as `create_context`, `fork_context`, `list_contexts` and `restart_context` return it.
+
+    It has the fields of `Context`, which say what was known when it was asked for, and the tables in its variables.
+    """
+
+    _async: AsyncContextHandle
+
+    def __init__(self, original: AsyncContextHandle) -> None:
+        super().__init__(**{each.name: getattr(original, each.name) for each in fields(original)})
+        object.__setattr__(self, "_async", original)
+
+    def get(
+        self, name: str, *, library: Library | None = None, limit: int = 256 << 20, timeout: float | None = None
+    ) -> Any:
+        """Return a copy of the table that a variable of this context holds, as `sandbox.tables.get` does."""
+        return run(self._async.get(name, library=library, limit=limit, timeout=timeout))
+
+    def put(self, name: str, table: Any, *, library: Library | None = None, timeout: float | None = None) -> None:
+        """Make a variable of this context from a table, as `sandbox.tables.put` does."""
+        return run(self._async.put(name, table, library=library, timeout=timeout))
+
+    def __repr__(self) -> str:
+        return repr(self._async).removeprefix("Async")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from sandfleet._arguments import checked
@@ -15,13 +16,12 @@ from sandfleet.errors import InvalidArgument, LimitReached, ProtocolError
 from sandfleet.observe import tracing
 from sandfleet.resources.contexts import context_name
 from sandfleet.resources.files.transfer import sending, server_rejected_upload
+from sandfleet.values.execution import Context
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
-    from sandfleet.values.execution import Context
 
 Library = Literal["pandas", "polars", "pyarrow"]
-_DEFAULT_LIMIT = 256 * 1024 * 1024
 # The stream has heads of batches and a schema beside the columns.
 _SLACK = 16 * 1024 * 1024
 _PIECE = 1024 * 1024
@@ -36,8 +36,9 @@ class AsyncTables:
     index comes along; one that has a name comes as a column.
 
     Raises PreconditionFailed (ContextBusy: a cell runs or waits; LanguageCannot: the context's language has no tables;
-    NotATable; LibraryMissing: the sandbox has no pyarrow), NotFoundError (no such context or variable), LimitReached,
-    InvalidArgument, and SandboxError with the reason NoAnswer.
+    NotATable; UnsupportedColumn, which the message names; NotTaken: SQL says why; LibraryMissing: the sandbox has no
+    pyarrow), NotFoundError (no such context or variable), LimitReached (TooLarge, OutOfMemory, TooMany),
+    InvalidArgument, ProtocolError (what came is no such table), and SandboxError with the reason NoAnswer.
     """
 
     def __init__(self, link: Link) -> None:
@@ -51,7 +52,7 @@ class AsyncTables:
         *,
         context: str | Context = "default",
         library: Library | None = None,
-        limit: int = _DEFAULT_LIMIT,
+        limit: int = 256 << 20,
         timeout: float | None = None,
     ) -> Any:
         """Return a copy of the table that a variable holds.
@@ -65,7 +66,7 @@ class AsyncTables:
             context_id=context_name(context), name=name, max_bytes=limit, timeout=convert.seconds(timeout)
         )
 
-        async def attempt(connection: Connection) -> tuple[str, bytearray]:
+        async def attempt(connection: Connection) -> tuple[api.interpreter.TableInfo, bytearray]:
             call = connection.interpreter.GetTable(request, metadata=connection.metadata())
             patience = _patience(self._link, timeout)
             try:
@@ -77,13 +78,13 @@ class AsyncTables:
                     data += part.data
                     if len(data) > limit + _SLACK:
                         raise LimitReached(f"cannot get {name}: it has more than {limit} bytes")
-                return first.info.kind, data
+                return first.info, data
             finally:
                 call.cancel()
 
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
-            kind, data = await self._link.run(attempt, resend=True)
-        return await asyncio.to_thread(_read, name, data, library or kind)
+            info, data = await self._link.run(attempt, resend=True)
+        return await asyncio.to_thread(_read, name, data, library or info.kind, info.rows)
 
     @checked
     async def put(
@@ -107,12 +108,43 @@ class AsyncTables:
         await put(self._link, name, data, context_id=context_name(context), kind=kind, timeout=timeout)
 
 
+class AsyncContextHandle(Context):
+    """A context as `create_context`, `fork_context`, `list_contexts` and `restart_context` return it.
+
+    It has the fields of `Context`, which say what was known when it was asked for, and the tables in its variables.
+    """
+
+    _tables: AsyncTables
+
+    def __init__(self, context: Context, tables: AsyncTables) -> None:
+        """Use `create_context` or `list_contexts`."""
+        super().__init__(**{each.name: getattr(context, each.name) for each in fields(context)})
+        object.__setattr__(self, "_tables", tables)
+
+    @checked
+    async def get(
+        self,
+        name: str,
+        *,
+        library: Library | None = None,
+        limit: int = 256 << 20,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return a copy of the table that a variable of this context holds, as `sandbox.tables.get` does."""
+        return await self._tables.get(name, context=self, library=library, limit=limit, timeout=timeout)
+
+    @checked
+    async def put(self, name: str, table: Any, *, library: Library | None = None, timeout: float | None = None) -> None:
+        """Make a variable of this context from a table, as `sandbox.tables.put` does."""
+        await self._tables.put(name, table, context=self, library=library, timeout=timeout)
+
+
 async def put(
     link: Link, name: str, data: bytes | memoryview, *, context_id: str, kind: str, timeout: float | None = None
 ) -> None:
     """Make a variable of a stream of Arrow."""
     header = api.interpreter.PutTableHeader(
-        context_id=context_id, name=name, kind=kind, timeout=convert.seconds(timeout)
+        context_id=context_id, name=name, kind=kind, timeout=convert.seconds(timeout), size_bytes=len(data)
     )
     patience = _patience(link, timeout)
 
@@ -152,9 +184,13 @@ def _check_installed() -> None:
         raise InvalidArgument("cannot move tables: pyarrow is not installed; it comes with the extra sandfleet[arrow]")
 
 
-def _read(name: str, data: bytearray, library: str) -> Any:
+def _read(name: str, data: bytearray, library: str, rows: int) -> Any:
     try:
-        return arrow.read(data, library)
+        return arrow.read(data, library, rows)
+    except arrow.TableError as error:
+        if error.reason == "TooLarge":
+            raise LimitReached(f"cannot get {name}: {error}", reason=error.reason) from None
+        raise ProtocolError(f"cannot get {name}: {error}", reason=error.reason) from None
     except ValueError as error:
         raise ProtocolError(f"cannot get {name}: {error}") from None
 
@@ -162,5 +198,5 @@ def _read(name: str, data: bytearray, library: str) -> Any:
 def _written(name: str, table: Any) -> memoryview:
     try:
         return arrow.streamed(arrow.as_arrow(table))
-    except ValueError as error:
-        raise InvalidArgument(f"cannot put {name}: {error}") from None
+    except arrow.TableError as error:
+        raise InvalidArgument(f"cannot put {name}: {error}", reason=error.reason) from None

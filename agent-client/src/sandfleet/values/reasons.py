@@ -141,6 +141,8 @@ class SuspendReason(StrEnum):
     """The owner of its quota needs it. The session is suspended, waits in its old place, and is resumed."""
     NOT_CLAIMED = "NotClaimed"
     """The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it."""
+    WORKSPACE_KEPT = "WorkspaceKept"
+    """The workspace of the session is to be kept on its volume, so a snapshot does not take its place."""
     TOO_MANY_SUSPENDED = "TooManySuspended"
     """As many sessions are suspended as the fleet keeps."""
 

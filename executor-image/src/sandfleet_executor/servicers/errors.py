@@ -284,6 +284,9 @@ REFUSALS = {
 TABLES = {
     "NoTable": Code.NOT_FOUND,
     "NotATable": Code.FAILED_PRECONDITION,
+    "UnsupportedColumn": Code.FAILED_PRECONDITION,
+    "NotTaken": Code.FAILED_PRECONDITION,
+    "OutOfMemory": Code.RESOURCE_EXHAUSTED,
     "LibraryMissing": Code.FAILED_PRECONDITION,
     "TooLarge": Code.RESOURCE_EXHAUSTED,
     "NotArrow": Code.INVALID_ARGUMENT,

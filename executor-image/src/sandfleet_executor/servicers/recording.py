@@ -145,10 +145,12 @@ class Upload:
             case "header" if self.header is None:
                 self.header = request.header
             case "data":
-                self._hash.update(request.data)
-                self._size += len(request.data)
+                # Each look at a field of bytes copies it.
+                data = request.data
+                self._hash.update(data)
+                self._size += len(data)
                 if self._size <= CONTENT_BYTES:
-                    self._kept += request.data
+                    self._kept += data
         return request
 
     def content(self) -> dict[str, Any]:

@@ -51,10 +51,10 @@ class TableMethods:
             raise invalid("InvalidStream", "cannot put a table: the stream has to begin with a header")
         header = first.header
         with typed_failures(header.name), self._move(header.context_id) as found:
-            asked = tables.check(tables.TAKE, header.name, convert.seconds(header, "timeout"), kind=header.kind)
-            return pb.PutTableResponse(
-                info=describe(await found.put(asked, pieces(request_iterator, asked.most_bytes)))
-            )
+            seconds = convert.seconds(header, "timeout")
+            asked = tables.check(tables.TAKE, header.name, seconds, kind=header.kind, size=header.size_bytes)
+            most = asked.size or asked.most_bytes
+            return pb.PutTableResponse(info=describe(await found.put(asked, pieces(request_iterator, most))))
 
     @contextmanager
     def _move(self, context_id: str) -> Iterator[Tables]:
@@ -70,16 +70,24 @@ class TableMethods:
 
 
 async def pieces(requests: AsyncIterator[pb.PutTableRequest], most: int) -> AsyncIterator[bytes]:
-    """The data up to the client's explicit end: grpc.aio ends a broken stream in the same way. Raises ApiError."""
-    size = 0
+    """The data up to the client's explicit end: grpc.aio ends a broken stream in the same way. Raises ApiError.
+
+    The last piece comes when the end has come: an interpreter that has all of a table makes a variable of it.
+    """
+    size, last = 0, b""
     async for request in requests:
         match request.WhichOneof("part"):
             case "data":
-                size += len(request.data)
+                data = request.data
+                size += len(data)
                 if size > most:
                     raise ApiError(Code.RESOURCE_EXHAUSTED, "TooLarge", f"cannot put a table of more than {most} bytes")
-                yield request.data
+                if data:
+                    if last:
+                        yield last
+                    last = data
             case "end" if request.end.size == size:
+                yield last
                 return
             case "end":
                 raise invalid("InvalidStream", f"cannot put a table: {size} bytes came of {request.end.size}")

@@ -35,7 +35,7 @@ TOPICS = {
     "folder": "a cell may change the folder and the environment for the next",
     "processes": "a cell may start programs, which live until the context ends",
     "tools": "code of a brokered sandbox calls the host's tools as functions",
-    "tables": "`sandbox.tables` gets and puts tables",
+    "tables": "`context.get` and `context.put` move tables",
     "looks": "`complete` and `inspect` answer",
     "copies": "a killed cell is rolled back, and a context can be forked",
     "saves": "variables can be saved and restored",

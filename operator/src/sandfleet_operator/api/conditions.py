@@ -146,6 +146,23 @@ class PoolReason(Word):
     )
 
 
+class SavedReason(Word):
+    """Reasons of a SandboxSnapshot's condition Saved. It is True while the snapshot is in the store."""
+
+    SAVED = "Saved", "The snapshot is in the store, whole.", "No action is needed."
+    SAVING = "Saving", "The session is being saved.", "Wait."
+    NOT_SAVED = (
+        "NotSaved",
+        "The session could not be saved; the message says why. The fleet tries again.",
+        "Do what the message says, or delete the SandboxSnapshot.",
+    )
+    SNAPSHOT_GONE = (
+        "SnapshotGone",
+        "The snapshot is not in the store any more: it was deleted, or its retention was over.",
+        "Delete the SandboxSnapshot.",
+    )
+
+
 class GrantReason(Word):
     """Reasons of a SandboxQueue's condition Active. It is True while the queue admits what its quota permits."""
 
@@ -420,6 +437,8 @@ class Reason(Word):
         "The pod is gone and the workspace is kept.",
         "Set operatingMode to Running to get a new pod on the same workspace.",
     )
+    SAVING_SNAPSHOT = "SavingSnapshot", "The pod stays until the fleet has saved the session.", "Wait for Suspended."
+    RESTORING_SNAPSHOT = "RestoringSnapshot", "The fleet fills the pod with the saved session.", "Wait for Ready."
     ALIVE = "Alive", "The lifetime, the idle timeout and the lease have not ended.", "No action is needed."
     LIFETIME_OVER = (
         "LifetimeOver",

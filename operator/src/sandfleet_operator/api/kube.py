@@ -45,7 +45,6 @@ CODE_SANDBOX = Kind("sandfleet.io", "v1alpha1", "codesandboxes", "CodeSandbox")
 SANDBOX_TEMPLATE = Kind("sandfleet.io", "v1alpha1", "sandboxtemplates", "SandboxTemplate")
 SANDBOX_POOL = Kind("sandfleet.io", "v1alpha1", "sandboxpools", "SandboxPool")
 SANDBOX_QUEUE = Kind("sandfleet.io", "v1alpha1", "sandboxqueues", "SandboxQueue")
-# So far roles alone name it.
 SANDBOX_SNAPSHOT = Kind("sandfleet.io", "v1alpha1", "sandboxsnapshots", "SandboxSnapshot")
 
 KINDS = (
@@ -67,6 +66,7 @@ KINDS = (
     SANDBOX_TEMPLATE,
     SANDBOX_POOL,
     SANDBOX_QUEUE,
+    SANDBOX_SNAPSHOT,
 )
 
 

@@ -442,6 +442,12 @@ class SuspendReason(CallReason):
         "The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it.",
         "Set `spec.operatingMode` of the CodeSandbox.",
     )
+    WORKSPACE_KEPT = (
+        "WorkspaceKept",
+        Code.FAILED_PRECONDITION,
+        "The workspace of the session is to be kept on its volume, so a snapshot does not take its place.",
+        "Suspend to the volume, or claim without `workspace_id` and `keep_workspace`.",
+    )
     TOO_MANY_SUSPENDED = (
         "TooManySuspended",
         Code.RESOURCE_EXHAUSTED,

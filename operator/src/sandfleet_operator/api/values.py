@@ -199,6 +199,8 @@ class Sandbox:
     crashes: int = 0
     # When a suspended session ends, unless it is resumed; None: not suspended, or as long as its object lives.
     suspended_until: float | None = None
+    # Of a suspended session that only a snapshot keeps.
+    parked: bool = False
     # When its claim has arrived; None: not known.
     arrived: float | None = None
     # When it was preempted: it is suspended, and waits in its queue to be resumed; None: it is not.

@@ -10,7 +10,7 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, KubeError
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.cluster.kube_api import KubeApi
-from sandfleet_operator.plan.sandbox.service_status import Note
+from sandfleet_operator.plan.sandbox.services.status import Note
 
 REPORTER = "sandfleet-operator"
 # For each sandbox: this many at once, and then one in REFILL_SECONDS.

@@ -73,7 +73,8 @@ class PodExecutors:
             found = await self._contacts.open(
                 self._executor(sandbox, self._session(sandbox)),
                 lease=None if math.isinf(lease) else lease,
-                idle_timeout=claim.idle_timeout,
+                # One that is to be suspended does not end by itself.
+                idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,
                 envs=claim.envs,
                 limits=claim.limits,
                 mounts=claim.mounts,

@@ -10,7 +10,7 @@ from sandfleet_api.executor.v1 import service_pb2 as pb
 
 from sandfleet_operator.api.kinds.sandbox import ServiceState, ServiceStatus
 from sandfleet_operator.api.kinds.services import NAME
-from sandfleet_operator.plan.sandbox.service_status import MAX_MESSAGE, MAX_SERVICES
+from sandfleet_operator.plan.sandbox.services.status import MAX_MESSAGE, MAX_SERVICES
 
 MAX_PORTS = 16
 MAX_RESTARTS = (1 << 31) - 1

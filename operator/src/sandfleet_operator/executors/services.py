@@ -11,11 +11,11 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceState, Serv
 from sandfleet_operator.cluster.workqueue import WorkQueue
 from sandfleet_operator.executors.contact import ContactError, Contacts, Executor
 from sandfleet_operator.plan.pods.names import session_id
-from sandfleet_operator.plan.sandbox import service_polling
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import Heard
-from sandfleet_operator.plan.sandbox.service_polling import PollState
-from sandfleet_operator.plan.sandbox.service_status import Note, Told, notes
+from sandfleet_operator.plan.sandbox.services import polling
+from sandfleet_operator.plan.sandbox.services.polling import PollState
+from sandfleet_operator.plan.sandbox.services.status import Note, Told, notes
 
 WORKERS = 16
 
@@ -85,7 +85,7 @@ class ServiceWatch:
             return
         if one is not None and one.active and one.poll.ask == whom:
             return
-        step = service_polling.begun(
+        step = polling.begun(
             whom,
             one.poll if one else None,
             self._clock(),
@@ -119,10 +119,10 @@ class ServiceWatch:
         try:
             services = await self._ask(one.poll.ask)
         except ContactError as error:
-            step = service_polling.failed(one.poll, str(error), self._clock(), chance=self._chance())
+            step = polling.failed(one.poll, str(error), self._clock(), chance=self._chance())
         else:
             asked, chance = len(self._followed), self._chance()
-            step = service_polling.answered(one.poll, services, self._clock(), asked=asked, chance=chance)
+            step = polling.answered(one.poll, services, self._clock(), asked=asked, chance=chance)
         if self._followed.get(uid) is not one:
             # The plan names another executor by now, or none.
             return None

@@ -108,21 +108,6 @@ def _snapshot_period(request: fleet_pb2.ClaimRequest) -> float | None:
     return max(asked, LEAST_SNAPSHOT_PERIOD)
 
 
-def contract_without_snapshots(request: fleet_pb2.ClaimRequest) -> Contract | None:
-    """As `contract`, of a fleet that saves and suspends no session by itself. Raises FleetError."""
-    if request.on_idle in ON_IDLE or request.recovery == fleet_pb2.RECOVERY_SNAPSHOT:
-        why = "this fleet takes no snapshots by itself, and suspends no idle session"
-        raise ClaimReason.UNIMPLEMENTED.error(f"cannot claim: {why}")
-    return contract(request)
-
-
-def kept_on_volume(request: fleet_pb2.SuspendRequest) -> str:
-    """The sandbox to suspend, of a fleet that keeps sessions on volumes alone. Raises FleetError."""
-    if request.to == fleet_pb2.SUSPEND_TO_SNAPSHOT:
-        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
-    return request.sandbox_id
-
-
 def max_wait(request: fleet_pb2.ResumeRequest, *, doing: str) -> float:
     """Seconds. Raises FleetError."""
     longest = seconds(request, "max_wait")

@@ -73,6 +73,8 @@ class Incarnations:
         self._do = do
         self._clock = clock
         self._gate = PriorityGate(RECORD_PATIENCE)
+        # Incarnations of sessions that go on, while each is opened and filled.
+        self._going_on: set[str] = set()
 
     async def carry_out(self, action: Action) -> None:
         match action:
@@ -104,6 +106,18 @@ class Incarnations:
             self._do(self._scheduler.ready(sandbox_uid, self._clock()))
 
     async def _bind(self, sandbox: Sandbox) -> None:
+        uid = sandbox.sandbox_uid
+        if sandbox.state not in GOING_ON:
+            await self._bound(sandbox)
+        elif uid not in self._going_on:
+            # Several pieces of news may say that its next incarnation is there.
+            self._going_on.add(uid)
+            try:
+                await self._bound(sandbox)
+            finally:
+                self._going_on.discard(uid)
+
+    async def _bound(self, sandbox: Sandbox) -> None:
         assert sandbox.lease_expires is not None
         try:
             async with self._gate.interactive():
@@ -150,6 +164,7 @@ class Incarnations:
 
     async def _suspend(self, sandbox: Sandbox) -> None:
         """Where a caller has asked, its executor has kept what it could, and says so again at once."""
-        with suppress(FleetError):
-            await self._executors.suspend(sandbox, force=True)
+        if not sandbox.parked:
+            with suppress(FleetError):
+                await self._executors.suspend(sandbox, force=True)
         await self._backend.suspend(sandbox)

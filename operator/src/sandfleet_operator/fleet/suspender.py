@@ -65,7 +65,7 @@ class Suspender:
             await self._backend.record(sandbox)
             self._kept.put(sandbox_id, await self._executors.suspend(sandbox, force=force))
             self._fleet.do(suspensions.suspend(sandbox_id, seconds, self._fleet.now()))
-        return await self._ended(sandbox_id)
+        return await self.fell_asleep(sandbox_id)
 
     def can_suspend(self, sandbox: Sandbox) -> bool:
         return self._backend.can_suspend(sandbox)
@@ -108,8 +108,8 @@ class Suspender:
         except TimeoutError:
             raise suspended(known_as, preempted=True) from None
 
-    async def _ended(self, sandbox_id: str) -> Sandbox:
-        """The session, once its process has ended."""
+    async def fell_asleep(self, sandbox_id: str) -> Sandbox:
+        """The session, once its process has ended. Raises FleetError."""
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 while (sandbox := self.session(sandbox_id)).state is State.SUSPENDING:

@@ -36,6 +36,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     CreatePod,
     CreateVolume,
     DeletePod,
+    DeleteVolume,
     EnsureKeys,
     EnsurePolicy,
     EnsureRevision,
@@ -120,8 +121,9 @@ class Applier:
                 await self._create(POD, trusting(action.manifest, self._authority()))
             case AdoptPod():
                 await self._adopt(action)
-            case DeletePod():
-                await self._delete(Ref(POD, action.namespace, action.name), uid=action.uid)
+            case DeletePod() | DeleteVolume():
+                kind = POD if isinstance(action, DeletePod) else PERSISTENT_VOLUME_CLAIM
+                await self._delete(Ref(kind, action.namespace, action.name), uid=action.uid)
             case _:
                 raise TypeError(f"cannot apply {action!r}")
 

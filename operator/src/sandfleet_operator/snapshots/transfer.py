@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -70,11 +71,15 @@ class Place:
         return (("authorization", f"Bearer {self.token}"),)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hold:
-    """Of a session that ends with its save: nothing begins in it any more. `force`: what runs is ended."""
+    """Of a session that ends with its save: nothing begins in it any more. `force`: what runs is ended.
+
+    `since` is the loop's time from which on its executor holds it for so long, once it has said all.
+    """
 
     force: bool = False
+    since: float = math.inf
 
 
 async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None = None) -> Manifest:
@@ -97,6 +102,8 @@ async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None 
                     entries += len(piece.entries)
                     tell(Progress(entries, writer.progress.bytes, total))
                 case "end":
+                    if hold is not None:
+                        hold.since = asyncio.get_running_loop().time()
                     return await writer.commit(response.end.facts.SerializeToString())
     raise SnapshotError(Reason.HOSTILE, "cannot save the sandbox: its executor did not say the end")
 

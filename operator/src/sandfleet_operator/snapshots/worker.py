@@ -34,6 +34,8 @@ MOST_LISTED = 10_000
 PROGRESS_SECONDS = 0.2
 # Reasons of snapshots with which a session goes on under its id.
 KEEPING = frozenset({"suspend", "automatic"})
+# What the fleet is told of a snapshot beside its size.
+SHOWN = ("name", "sandbox", "template", "contract", "received", "limits", "labels", "reason", "owner", "parents")
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -98,10 +100,14 @@ class Worker:
                     await asyncio.shield(unhold(_place(request)))
                 raise
         # A session that ends with it is not ended before it was read back.
-        if about.keep.days is not None:
-            # Those of sessions that have ended without their fleet.
+        if about.keep.days is not None or about.keep.count is not None:
+            # Those of sessions that have ended without their fleet, and of saves whose fleet has ended.
             await self._store.retain(tenant)
-        return shown(manifest) | ({"facts": _text(await self._facts(tenant, manifest))} if hold else {})
+        if hold is None:
+            return shown(manifest)
+        facts = await self._facts(tenant, manifest)
+        held = asyncio.get_running_loop().time() - hold.since
+        return shown(manifest) | {"facts": _text(facts), "held_seconds": held}
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)
@@ -203,10 +209,7 @@ def shown(manifest: Manifest) -> dict[str, Any]:
             "bytes": manifest.totals.bytes,
             "new_bytes": manifest.new_bytes,
             "stored_bytes": manifest.stored_bytes,
-            **{
-                name: about[name]
-                for name in ("name", "sandbox", "template", "contract", "received", "limits", "labels", "reason")
-            },
+            **{name: about[name] for name in SHOWN},
         }
     }
 

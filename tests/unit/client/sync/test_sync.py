@@ -9,6 +9,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
 from functools import cached_property
 
 import pytest
@@ -21,6 +22,7 @@ from sandfleet._sync.files import Files
 from sandfleet._sync.ports import Forward
 from sandfleet._sync.pty import Pty, PtyHandle
 from sandfleet._sync.services import Services
+from sandfleet._sync.tables import ContextHandle, Tables
 from sandfleet._sync.variables import States
 from sandfleet._sync.watch import FileWatch
 from sandfleet.errors import PreconditionFailed
@@ -30,10 +32,11 @@ from sandfleet.resources.files.watch import AsyncFileWatch
 from sandfleet.resources.ports import AsyncForward
 from sandfleet.resources.pty import AsyncPty, AsyncPtyHandle
 from sandfleet.resources.services import AsyncServices
+from sandfleet.resources.tables import AsyncContextHandle, AsyncTables
 from sandfleet.resources.variables import AsyncStates
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import FakeFleet, Hangs, finished, output
-from sandfleet.values.execution import Outcome
+from sandfleet.values.execution import Context, Outcome
 
 PAIRS = [
     (AsyncSandbox, Sandbox),
@@ -47,6 +50,7 @@ PAIRS = [
     (AsyncForward, Forward),
     (AsyncPty, Pty),
     (AsyncPtyHandle, PtyHandle),
+    (AsyncTables, Tables),
 ]
 # What the async classes use among themselves, with protobuf in it.
 INNER = {
@@ -97,6 +101,22 @@ def test_both_classes_have_the_same_calls_with_the_same_signatures_and_words(ori
         assert described(ours[name]) == (signature, words), name
         assert words, name
     assert mirror.__doc__ == original.__doc__
+
+
+def test_a_context_of_the_sync_client_is_the_same_value_with_the_same_calls() -> None:
+    known = Context("c", "python", "idle", 1, 2, copied_cell=3)
+    original = AsyncContextHandle(known, AsyncTables(None))  # type: ignore[arg-type]  # it calls nothing
+    mirror = ContextHandle(original)
+    for name in ("get", "put"):
+        assert described(public(ContextHandle)[name]) == described(public(AsyncContextHandle)[name])
+    for each in (original, mirror):
+        assert isinstance(each, Context)
+        assert repr(each) == repr(known)
+        assert (each.context_id, each.generation, each.copied_cell, each.autosaved) == ("c", 1, 3, None)
+        with pytest.raises(FrozenInstanceError):
+            each.state = "busy"  # type: ignore[misc]
+    assert mirror == ContextHandle(original)
+    assert len({mirror, ContextHandle(original)}) == 1
 
 
 @pytest.fixture

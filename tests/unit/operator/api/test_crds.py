@@ -18,7 +18,7 @@ from sandfleet_operator.api.table import encode, table
 from sandfleet_operator.executors.service_list import MAX_PORTS, STATES
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import warm_selector
-from sandfleet_operator.plan.sandbox.service_status import MAX_MESSAGE, MAX_SERVICES
+from sandfleet_operator.plan.sandbox.services.status import MAX_MESSAGE, MAX_SERVICES
 from support.operator.crd_schemas import CRDS, SCHEMAS, nodes
 
 ROOT = Path(__file__).parents[4]
@@ -172,7 +172,7 @@ def test_an_autoscaler_finds_the_replicas_and_the_pods_of_a_pool():
 def test_most_fields_of_a_sandbox_cannot_be_changed():
     spec = SCHEMAS["CodeSandbox"]["properties"]["spec"]
     fixed = {rule["fieldPath"][1:] for rule in rules(spec) if "oldSelf" in rule["rule"]}
-    mutable = {"operatingMode", "egress", "lifetimeSeconds", "idleTimeoutSeconds"}
+    mutable = {"operatingMode", "suspend", "egress", "lifetimeSeconds", "idleTimeoutSeconds"}
     of_volume = {"workspace.size", "workspace.storageClassName", "workspace.claimName"}
     assert fixed == set(spec["properties"]) - mutable - {"workspace"} | of_volume
     fields = {"size", "storageClassName", "claimName", "retention"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
-from functools import cache
+import sys
 from importlib.util import find_spec
 from typing import Any
+
+from sandfleet._wire.convert import columns
 
 LIBRARIES = ("pandas", "polars", "pyarrow")
 # What a file of tables is called. Parquet is written, and not read: its pages may hold far more than they say.
@@ -17,16 +19,26 @@ BATCH_ROWS = 1 << 17
 _INDEX = "__index_level_0__"
 # Each value of a column is at least a bit.
 CELLS_PER_BYTE = 8
-MAX_DEPTH = 16
+MAX_COLUMNS = 1 << 16
+# Values of dictionaries that are looked at, and objects that pandas makes: so many anyway, and for each byte.
+DICTIONARY_VALUES, DICTIONARY_VALUES_PER_BYTE = 1 << 28, 16
+BOXES, BYTES_PER_BOX = 1 << 20, 4
 # In the flatbuffers of Arrow's messages: MessageHeader, and places of fields.
 _DICTIONARY, _RECORDS = 2, 3
 _HEADER_TYPE, _HEADER, _DICTIONARY_DATA, _COMPRESSION = 1, 2, 1, 3
 
 
-@cache
+class TableError(ValueError):
+    """It is no table that can be moved; `reason` is a word of the API."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def has(library: str) -> bool:
-    """Whether it can be imported."""
-    return find_spec(library) is not None
+    """Whether it can be imported. It may be installed, or removed, from one call to the next."""
+    return sys.modules.get(library) is not None or find_spec(library) is not None
 
 
 def kind_of(value: Any) -> str:
@@ -38,28 +50,48 @@ def kind_of(value: Any) -> str:
 
 
 def as_arrow(value: Any) -> Any:
-    """The table as one of pyarrow. Raises ValueError for what is no table, or has columns that Arrow has not."""
+    """The table as one of pyarrow. Raises TableError for what is no table, or has columns that Arrow has not."""
     if not has("pyarrow"):
-        raise ValueError("pyarrow is not installed; it comes with the extra sandfleet[arrow]")
-    if not kind_of(value):
-        raise ValueError(f"it is no table, but a {type(value).__name__}")
+        raise TableError("LibraryMissing", "pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+    if not (kind := kind_of(value)):
+        raise TableError("NotATable", f"it is no table, but a {type(value).__name__}")
     import pyarrow as pa
 
     try:
-        # What polars gives by Arrow's interface has views, which not every reader knows.
-        return value.to_arrow() if kind_of(value) == "polars" else pa.table(value)
+        if kind == "polars":
+            return _of_polars(value)
+        return pa.table(value)
+    except MemoryError:
+        raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"Arrow has no such columns: {error}") from None
+        why = "; ".join(map(str, error.args)) or type(error).__name__
+        raise TableError("UnsupportedColumn", f"Arrow has no such columns: {why}") from None
+
+
+def _of_polars(frame: Any) -> Any:
+    if objects := [name for name, dtype in frame.schema.items() if columns.objects_within(dtype)]:
+        raise ValueError(f"column {objects[0]!r} has objects of Python")
+    # What polars gives by Arrow's interface has views, which not every reader knows.
+    return frame.to_arrow()
 
 
 def streamed(table: Any) -> memoryview:
     """A table of pyarrow as a stream of Arrow."""
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
+    # What a sink that counts says of its size: one that grows copies what it has, again and again.
+    counted = pa.MockOutputStream()
+    _write(table, counted)
+    data = pa.allocate_buffer(counted.size())
+    _write(table, pa.FixedSizeBufferWriter(data))
+    return memoryview(data)
+
+
+def _write(table: Any, sink: Any) -> None:
+    import pyarrow as pa
+
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table, max_chunksize=BATCH_ROWS)
-    return memoryview(sink.getvalue())
 
 
 def written(value: Any) -> bytes | None:
@@ -70,32 +102,52 @@ def written(value: Any) -> bytes | None:
         return None
 
 
-def read(data: Any, kind: Any) -> Any:
+def read(data: Any, kind: Any, rows: int | None = None) -> Any:
     """The table of a stream of Arrow, in the library that `kind` names where that is installed, or as one of pyarrow.
 
-    Raises ValueError.
+    `rows`: how many it is to have, where that is known. Raises TableError.
     """
     if not has("pyarrow"):
-        raise ValueError("cannot read a table: pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+        raise _unreadable("pyarrow is not installed; it comes with the extra sandfleet[arrow]", "LibraryMissing")
     import pyarrow as pa
 
     try:
         if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(data))):
-            raise ValueError("cannot read a table: it is compressed")
+            raise _unreadable("it is compressed")
         with pa.ipc.open_stream(data) as stream:
-            for field in stream.schema:
-                _check(field.type, 0)
+            _check_columns(stream.schema)
             table = stream.read_all()
+        if columns.dictionary_values(table) > max(DICTIONARY_VALUES, DICTIONARY_VALUES_PER_BYTE * len(data)):
+            raise _unreadable("it has too many batches for the size of its categories")
         table.validate(full=True)
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError, struct.error) as error:
-        raise ValueError(f"cannot read a table: {error}") from None
+        raise _unreadable(str(error)) from None
+    if rows is not None and table.num_rows != rows:
+        raise _unreadable(f"{table.num_rows} rows came of {rows}")
     if table.num_rows * max(1, table.num_columns) > CELLS_PER_BYTE * len(data):
-        raise ValueError("cannot read a table: it has more rows than its bytes can hold")
+        raise _unreadable("it has more rows than its bytes can hold")
+    if kind == "pandas" and has("pandas") and (boxes := columns.boxes(table)) > max(BOXES, len(data) // BYTES_PER_BOX):
+        raise _unreadable(f"pandas makes {boxes} objects of it; polars and pyarrow make none", "TooLarge")
     return made(table, kind)
 
 
+def _check_columns(schema: Any) -> None:
+    """Raises TableError."""
+    if len(schema) > MAX_COLUMNS:
+        raise _unreadable(f"it has {len(schema)} columns, and the limit is {MAX_COLUMNS}", "TooLarge")
+    for field in schema:
+        if why := columns.why_not(field):
+            raise _unreadable(f"its column {field.name[:80]!r} {why}", "UnsupportedColumn")
+
+
+def _unreadable(why: str, reason: str = "NotArrow") -> TableError:
+    return TableError(reason, f"cannot read a table: {why}")
+
+
 def made(table: Any, kind: Any) -> Any:
-    """The table in the library that `kind` names where that is installed, or as one of pyarrow. Raises ValueError."""
+    """The table in the library that `kind` names where that is installed, or as one of pyarrow. Raises TableError."""
     try:
         if kind == "pandas" and has("pandas"):
             # What the sandbox says of an index is not believed: one with a name is a column.
@@ -106,12 +158,12 @@ def made(table: Any, kind: Any) -> Any:
 
             return pl.from_arrow(table)
     except Exception as error:  # noqa: BLE001  each library has its own
-        raise ValueError(f"cannot read a table with {kind}: {error}") from None
+        raise _unreadable(f"{kind} cannot have it: {error}", "UnsupportedColumn") from None
     return table
 
 
 def to_file(value: Any, suffix: str) -> memoryview:
-    """The table as the contents of a file of that kind. Raises ValueError."""
+    """The table as the contents of a file of that kind. Raises TableError."""
     table = as_arrow(value)
     import pyarrow as pa
     from pyarrow import csv, parquet
@@ -128,12 +180,12 @@ def to_file(value: Any, suffix: str) -> memoryview:
 
 
 def of_file(data: bytes, suffix: str, kind: str) -> Any:
-    """The table in the contents of a file of that kind. Raises ValueError."""
+    """The table in the contents of a file of that kind. Raises TableError."""
     if suffix != ".csv":
         # A file is a stream with a word before it, and a directory behind it.
         return read(data.removeprefix(_MAGIC), kind)
     if not has("pyarrow"):
-        raise ValueError("pyarrow is not installed; it comes with the extra sandfleet[arrow]")
+        raise _unreadable("pyarrow is not installed; it comes with the extra sandfleet[arrow]", "LibraryMissing")
     import pyarrow as pa
     from pyarrow import csv
 
@@ -141,31 +193,7 @@ def of_file(data: bytes, suffix: str, kind: str) -> Any:
         options = csv.ConvertOptions(strings_can_be_null=True, null_values=[""], quoted_strings_can_be_null=False)
         return made(csv.read_csv(pa.BufferReader(data), convert_options=options), kind)
     except pa.ArrowException as error:
-        raise ValueError(f"cannot read a table: {error}") from None
-
-
-def _check(kind: Any, depth: int) -> None:
-    """Raises ValueError for a type whose values may be larger than its bytes, or that another library reads."""
-    from pyarrow import types
-
-    if depth > MAX_DEPTH:
-        raise ValueError("cannot read a table: its columns are nested too deeply")
-    if types.is_dictionary(kind):
-        _check(kind.value_type, depth + 1)
-    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
-        _check(kind.key_type if types.is_map(kind) else kind.value_type, depth + 1)
-        _check(kind.item_type if types.is_map(kind) else kind.value_type, depth + 1)
-    elif types.is_struct(kind):
-        for number in range(kind.num_fields):
-            _check(kind.field(number).type, depth + 1)
-    elif not (
-        (types.is_null(kind) and depth == 0)
-        or (types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind))
-        or (
-            types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
-        )
-    ):
-        raise ValueError(f"cannot read a table: it has a column of type {str(kind)[:80]}")
+        raise _unreadable(str(error)) from None
 
 
 def _is_compressed(message: Any) -> bool:

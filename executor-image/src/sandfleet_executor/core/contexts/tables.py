@@ -12,8 +12,21 @@ DEFAULT_SECONDS, MAX_SECONDS = 60.0, 600.0
 MAX_BYTES = 1 << 30
 MAX_NAME = 256
 LIBRARIES = ("pandas", "polars", "pyarrow")
+# Those whose tables are what has come.
+UNCOPIED = ("polars", "pyarrow")
 # What an interpreter may say of a table that is not there. The servicer has their statuses.
-REASONS = ("NoTable", "NotATable", "NotArrow", "TooLarge", "LibraryMissing")
+REASONS = (
+    "NoTable",
+    "NotATable",
+    "UnsupportedColumn",
+    "NotArrow",
+    "NotTaken",
+    "TooLarge",
+    "OutOfMemory",
+    "LibraryMissing",
+)
+# What a stream of Arrow IPC ends with.
+END = b"\xff\xff\xff\xff\0\0\0\0"
 MAX_COUNT = 1 << 62
 MAX_MESSAGE = 1000
 
@@ -28,22 +41,32 @@ class NoTableError(Exception):
 
 @dataclass(frozen=True)
 class Moved:
-    """A table to move. `kind` is its library, where one comes in."""
+    """A table to move. `kind` is its library, where one comes in, and `size` the bytes of its stream; 0: not known.
+
+    `lent`: to another context of the session.
+    """
 
     op: str
     name: str
     seconds: float
     most_bytes: int = MAX_BYTES
     kind: str = ""
+    size: int = 0
+    lent: bool = False
 
     @property
     def verb(self) -> str:
         return "get" if self.op == GIVE else "put"
 
     @property
+    def word(self) -> dict[str, Any]:
+        """What the interpreter is told of a table that comes in."""
+        return {"event": "table", "kind": self.kind, "size": self.size}
+
+    @property
     def header(self) -> dict[str, Any]:
         """The request to the interpreter."""
-        return {"op": self.op, "name": self.name, "most_bytes": self.most_bytes}
+        return {"op": self.op, "name": self.name, "most_bytes": self.most_bytes, "lent": self.lent}
 
 
 @dataclass(frozen=True)
@@ -56,8 +79,8 @@ class Table:
     size: int
 
 
-def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, kind: str = "") -> Moved:
-    """Raises BadRequest."""
+def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, *, kind: str = "", size: int = 0) -> Moved:
+    """Raises BadRequest, and NoTableError for one that is too large."""
     verb = "get" if op == GIVE else "put"
     if not name.isidentifier() or len(name) > MAX_NAME:
         raise BadRequest(
@@ -69,7 +92,9 @@ def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, kind: 
         raise BadRequest(f"cannot {verb} {name}: the limit is {most_bytes} bytes, and the most is {MAX_BYTES}")
     if kind and kind not in LIBRARIES:
         raise BadRequest(f"cannot {verb} {name} as {kind[:80]!r}: libraries are {', '.join(LIBRARIES)}")
-    return Moved(op, name, seconds or DEFAULT_SECONDS, most_bytes or MAX_BYTES, kind or "pyarrow")
+    if size > MAX_BYTES:
+        raise NoTableError("TooLarge", f"cannot {verb} {name}: it has {size} bytes, and the most is {MAX_BYTES}")
+    return Moved(op, name, seconds or DEFAULT_SECONDS, most_bytes or MAX_BYTES, kind or "pyarrow", size)
 
 
 def parse(header: Mapping[str, Any]) -> Table:
@@ -84,6 +109,14 @@ def parse(header: Mapping[str, Any]) -> Table:
     if columns >= 1 << 31:
         raise BadFrame("cannot read what the interpreter says of a table: not a count")
     return Table(str(header["kind"]), rows, columns, size)
+
+
+def most_for(room: int, come: int, kind: str) -> int:
+    """How large a table may become that comes: `come` of it is there, and `room` is left, all in bytes.
+
+    Pandas and DuckDB copy it, and have it twice for a moment. Such as do not fit would cost a context its variables.
+    """
+    return (room + come) // (1 if kind in UNCOPIED else 2)
 
 
 def _count(value: Any) -> int:

@@ -28,7 +28,7 @@ from sandfleet_executor.effects.contexts.looks import Looks
 from sandfleet_executor.effects.contexts.queue import CellQueue, CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED, NothingToSaveError, StateError
 from sandfleet_executor.effects.contexts.state_transfer import Restored
-from sandfleet_executor.effects.contexts.tables import Tables
+from sandfleet_executor.effects.contexts.tables import Around, Tables
 from sandfleet_executor.effects.contexts.variables import Held, Place, Variables
 from sandfleet_executor.effects.executions import spans
 from sandfleet_executor.effects.executions.execution import Execution
@@ -53,7 +53,7 @@ class Context:
         place = Place(services.states, services.memory_bytes, services.session.namespace)
         self.variables = Variables(held, place, spec.persistence.autosave if spec.can_be_kept else None)
         self.looks = Looks(spec, self._queue, self.start)
-        self.tables = Tables(spec, self._queue, self.start, self._was_given)
+        self.tables = Tables(spec, self._queue, Around.of(services, self.start, self._was_given))
         # The parts of the state that the next cell does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether to start from an earlier executor's save; what came of it, and what the next cell is told of it.

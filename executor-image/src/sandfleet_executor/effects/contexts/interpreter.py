@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +35,8 @@ COPY_SECONDS = 10.0
 # How long a context that says when it is ready may take for that, in seconds.
 READY_SECONDS = 60.0
 CORES = os.cpu_count() or 1
+# What a socket holds of a table on its way, in bytes; the kernel may allow less.
+TABLE_BUFFER = 1 << 20
 # Of what such a context has printed before it ended, in characters.
 LAST_WORDS = 500
 RESUME_SECONDS = 10.0
@@ -219,6 +222,15 @@ class Interpreter:
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)
 
+    async def interrupt_now(self) -> None:
+        """As `interrupt`; returns when it has reached the process. Raises NamespaceError."""
+        self.interrupt()
+        await self._namespace.ping()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """While it works, and no cell of it runs."""
+        return self._namespace.busy()
+
     def kill(self) -> None:
         """Ends the process and everything below it."""
         self._namespace.kill(self._child.pid)
@@ -292,7 +304,7 @@ class Interpreter:
 
     async def _lend(self, asked: Asked) -> None:
         """Both interpreters get an end of a socket: the table goes past the executor."""
-        ours, theirs = socket.socketpair()
+        ours, theirs = wide_pair()
         with ours, theirs:
             refusal = await self.lend(asked, theirs.fileno()) if self.lend else {"reason": "NoTable"}
             self._child.channel.send({"op": "frame", **refusal}, fds=() if refusal else (ours.fileno(),))
@@ -351,6 +363,14 @@ class Interpreter:
             cell.unread = isinstance(end, Exit) and self._child.channel.unread
         if cell and not cell.end.done():
             cell.end.set_result(end)
+
+
+def wide_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a socket for a table on its way."""
+    pair = socket.socketpair()
+    for each in pair:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, TABLE_BUFFER)
+    return pair
 
 
 def _between_cells() -> dict[int, HeadAndTail]:

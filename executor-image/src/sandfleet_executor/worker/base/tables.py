@@ -7,7 +7,8 @@ Between a context and the executor, or another context, a table goes over a stre
 
 import io
 import socket
-from functools import cache
+import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,7 +17,15 @@ from . import frames
 LIBRARIES = ("pandas", "polars", "pyarrow")
 # Rows of one batch: what a reader has in memory beside the table.
 BATCH_ROWS = 1 << 17
-BUFFER_BYTES = 1 << 20
+# A table of smaller pieces is put together first: each costs a head.
+SPLINTER_ROWS = 1 << 10
+# How much larger than the table its stream may be before a larger buffer is needed.
+BUFFER_BYTES = 1 << 18
+MAX_DEPTH = 16
+# What a stream of Arrow ends with.
+END = b"\xff\xff\xff\xff\0\0\0\0"
+# Where Arrow names the type of an extension that no library of this process has registered.
+EXTENSION = b"ARROW:extension:name"
 
 
 class RefusedError(Exception):
@@ -27,10 +36,9 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-@cache
 def has(library: str) -> bool:
-    """Whether it can be imported."""
-    return find_spec(library) is not None
+    """Whether it can be imported. It may be installed, or removed, from one call to the next."""
+    return sys.modules.get(library) is not None or find_spec(library) is not None
 
 
 def kind_of(value: Any) -> str:
@@ -42,14 +50,30 @@ def kind_of(value: Any) -> str:
 
 
 def as_arrow(value: Any) -> Any:
-    """The table as one of pyarrow. Raises ValueError where Arrow has no such columns."""
+    """The table as one of pyarrow. Raises ValueError where Arrow has no such columns, and MemoryError."""
     import pyarrow as pa
 
     try:
-        # What polars gives by Arrow's interface has views, which not every reader knows.
-        return value.to_arrow() if kind_of(value) == "polars" else pa.table(value, nthreads=1)
+        return _of_polars(value) if kind_of(value) == "polars" else pa.table(value, nthreads=1)
+    except MemoryError:
+        raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise ValueError(str(error)) from None
+        raise ValueError("; ".join(map(str, error.args)) or type(error).__name__) from None
+
+
+def _of_polars(frame: Any) -> Any:
+    if objects := [name for name, dtype in frame.schema.items() if _has_objects(dtype)]:
+        raise ValueError(f"column {objects[0]!r} has objects of Python")
+    # What polars gives by Arrow's interface has views, which not every reader knows.
+    return frame.to_arrow()
+
+
+def _has_objects(dtype: Any) -> bool:
+    """As Arrow they would be their addresses in this process."""
+    import polars as pl
+
+    inner = [dtype.inner] if hasattr(dtype, "inner") else [each.dtype for each in getattr(dtype, "fields", ())]
+    return dtype == pl.Object or any(map(_has_objects, inner))
 
 
 def written(value: Any) -> bytes | None:
@@ -73,12 +97,14 @@ def read(data: Any, kind: Any) -> Any:
 
 
 def read_arrow(data: Any) -> Any:
-    """The table of a stream of Arrow (bytes or a file), as one of pyarrow. Raises ValueError."""
+    """The table of a stream of Arrow (bytes or a file), as one of pyarrow. Raises ValueError and MemoryError."""
     import pyarrow as pa
 
     try:
         with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as stream:
             return stream.read_all()
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"cannot read a table: {error}") from None
 
@@ -97,16 +123,18 @@ def made(table: Any, kind: Any) -> Any:
 # Over a socket
 
 
-def send(sock: socket.socket, name: str, value: Any, most_bytes: int) -> None:
-    """Sends a table to the end, or a refusal. Raises OSError where the other side has gone."""
+def send(sock: socket.socket, header: Mapping[str, Any], value: Any) -> None:
+    """Sends a table to the end, or a refusal, as the executor asks. Raises OSError where the other side has gone."""
     try:
-        table = _checked(name, value, most_bytes)
+        table = _checked(str(header["name"]), value, int(header["most_bytes"]), lent=bool(header.get("lent")))
     except RefusedError as error:
         refuse(sock, error)
         return
     import pyarrow as pa
 
     acknowledge(sock, table, kind_of(value))
+    if (max((column.num_chunks for column in table.columns), default=0) - 1) * SPLINTER_ROWS > table.num_rows:
+        table = table.combine_chunks()
     with pa.ipc.new_stream(pa.PythonFile(_Sink(sock), mode="w"), table.schema) as stream:
         stream.write_table(table, max_chunksize=BATCH_ROWS)
 
@@ -131,11 +159,44 @@ def receive(sock: socket.socket) -> tuple[Any, str]:
     if said.get("event") == "refused":
         raise RefusedError(str(said.get("reason")), str(said.get("message")))
     check_library()
-    with sock.makefile("rb", buffering=BUFFER_BYTES) as file:
-        table = read_arrow(file)
-    if "rows" in said and table.num_rows != said["rows"]:
+    try:
+        # The table is where its bytes have come to.
+        table = read_arrow(data := _all_of(sock, int(said.get("size") or said.get("bytes") or 0)))
+    except MemoryError:
+        raise RefusedError("OutOfMemory", "cannot read a table: there is no memory for it") from None
+    # A stream that has broken off between two batches reads like a shorter table.
+    if bytes(data[-len(END) :]) != END or ("rows" in said and table.num_rows != said["rows"]):
         raise ValueError("cannot read a table: it ended too early")
     return table, str(said.get("kind"))
+
+
+def _all_of(sock: socket.socket, about: int) -> Any:
+    """All bytes that come, in one buffer of Arrow. `about`: how many there may be."""
+    import pyarrow as pa
+
+    buffer, size = pa.allocate_buffer(about + BUFFER_BYTES), 0
+    while come := sock.recv_into(memoryview(buffer)[size:]):
+        size += come
+        if size == buffer.size:
+            larger = pa.allocate_buffer(2 * size)
+            memoryview(larger)[:size] = memoryview(buffer)
+            buffer = larger
+    return buffer.slice(0, size)
+
+
+def take(sock: socket.socket, name: str, library: str = "") -> tuple[Any, Any]:
+    """What comes, as one of pyarrow and as one of the library, or else of that it is for. Raises RefusedError."""
+    try:
+        table, wanted = receive(sock)
+    except ValueError as error:
+        raise RefusedError("NotArrow", f"cannot put {name}: {error}") from None
+    kind = library or wanted
+    try:
+        return table, made(table, kind)
+    except MemoryError:
+        raise RefusedError("OutOfMemory", f"cannot put {name}: there is no memory for it as {kind}'s") from None
+    except Exception as error:  # noqa: BLE001  each library has its own
+        raise RefusedError("UnsupportedColumn", f"cannot put {name}: {kind} cannot have it: {error}") from None
 
 
 def check_library() -> None:
@@ -144,17 +205,74 @@ def check_library() -> None:
         raise RefusedError("LibraryMissing", "cannot move tables: the sandbox has no pyarrow; `pip install pyarrow`")
 
 
-def _checked(name: str, value: Any, most_bytes: int) -> Any:
+def _checked(name: str, value: Any, most_bytes: int, *, lent: bool) -> Any:
+    """`lent`: to another context, which is as little trusted as this one. A caller takes no columns that unfold."""
     check_library()
     if not kind_of(value):
         raise RefusedError("NotATable", f"cannot get {name}: it is no table, but a {type(value).__name__}")
     try:
         table = as_arrow(value)
+    except MemoryError:
+        raise RefusedError("OutOfMemory", f"cannot get {name}: there is no memory for it as Arrow") from None
     except ValueError as error:
-        raise RefusedError("NotATable", f"cannot get {name}: Arrow has no such columns: {error}") from None
+        raise RefusedError("UnsupportedColumn", f"cannot get {name}: Arrow has no such columns: {error}") from None
+    for field in () if lent else table.schema:
+        if why := why_not(field):
+            raise RefusedError("UnsupportedColumn", f"cannot get {name}: its column {field.name[:80]!r} {why}")
     if table.nbytes > most_bytes:
         raise RefusedError("TooLarge", f"cannot get {name}: it has {table.nbytes} bytes, and the limit is {most_bytes}")
     return table
+
+
+# The client has the same rule, and does not rely on this one: where it is kept, its words are kinder.
+
+
+def why_not(field: Any) -> str:
+    """Why a column (a field of pyarrow) cannot leave the sandbox; empty if it can."""
+    return _why_not(field, 0)
+
+
+def _why_not(field: Any, depth: int) -> str:
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"has the extension type {str(kind)[:80]}"
+    if name := (field.metadata or {}).get(EXTENSION):
+        # Other libraries, as polars, make a type of it.
+        return f"has the extension type {name[:80].decode(errors='replace')}"
+    if depth > MAX_DEPTH:
+        return "is nested too deeply"
+    if types.is_dictionary(kind):
+        return "" if depth == 0 and _is_plain(kind.value_type) else "has categories within lists or of lists"
+    if types.is_nested(kind):
+        if not _is_folded(kind):
+            return f"has the type {str(kind)[:80]}"
+        return next(filter(None, (_why_not(kind.field(number), depth + 1) for number in range(kind.num_fields))), "")
+    if _is_plain(kind) or (types.is_null(kind) and depth == 0):
+        return ""
+    return f"has the type {str(kind)[:80]}"
+
+
+def _is_folded(kind: Any) -> bool:
+    """Whether it is of lists or fields whose values follow each other, at least one for each of its own."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return bool(kind.num_fields > 0)
+    if types.is_fixed_size_list(kind):
+        return bool(kind.list_size > 0)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind))
+
+
+def _is_plain(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_fixed_size_binary(kind):
+        return bool(kind.byte_width > 0)
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return bool(types.is_primitive(kind) or types.is_decimal(kind) or any(is_one(kind) for is_one in texts))
 
 
 class _Sink(io.RawIOBase):

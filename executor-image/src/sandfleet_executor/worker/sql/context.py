@@ -8,6 +8,7 @@ the executor is asked for it ({"event":"frame","name","language"}), and answers 
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import threading
@@ -37,10 +38,13 @@ class Stop:
 
     def __init__(self, db: database.Database) -> None:
         self._db = db
-        self._running = threading.Event()
+        self._lock = threading.Lock()
+        # The cell that runs: an object of its own.
+        self._cell: object | None = None
         self.asked = threading.Event()
         self._reading: socket.socket | None = None
         self._woken, wake = os.pipe()
+        os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
         signal.signal(signal.SIGINT, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -48,12 +52,16 @@ class Stop:
 
     @contextlib.contextmanager
     def cell(self) -> Iterator[None]:
-        self.asked.clear()
-        self._running.set()
+        with self._lock:
+            # An interrupt between two cells is dropped.
+            self._came()
+            self.asked.clear()
+            self._cell = object()
         try:
             yield
         finally:
-            self._running.clear()
+            with self._lock:
+                self._cell = None
 
     def check(self) -> None:
         """Raises StoppedError."""
@@ -70,17 +78,32 @@ class Stop:
             self._reading = None
 
     def _listen(self) -> None:
-        while numbers := os.read(self._woken, READ_BYTES):
-            if signal.SIGINT not in numbers or not self._running.is_set():
-                # An interrupt between two cells is dropped.
-                continue
-            self.asked.set()
-            while self._running.is_set():
-                self._db.interrupt()
-                if sock := self._reading:
-                    with contextlib.suppress(OSError):
-                        sock.shutdown(socket.SHUT_RDWR)
+        while True:
+            select.select([self._woken], [], [])
+            with self._lock:
+                cell = self._cell if self._came() else None
+                if cell is not None:
+                    self.asked.set()
+            while self._interrupted(cell):
                 time.sleep(AGAIN_SECONDS)
+
+    def _came(self) -> bool:
+        """Whether an interrupt has come since the last time."""
+        try:
+            return signal.SIGINT in os.read(self._woken, READ_BYTES)
+        except BlockingIOError:
+            return False
+
+    def _interrupted(self, cell: object | None) -> bool:
+        """Interrupts this cell, and no later one; False where it has ended."""
+        with self._lock:
+            if cell is None or self._cell is not cell:
+                return False
+            self._db.interrupt()
+            if sock := self._reading:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            return True
 
 
 class ContextLoop:

@@ -1,5 +1,6 @@
 """DuckDB: how it is opened, statements and their rows, tables in and out, errors with their places."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -163,46 +164,77 @@ class Database:
     def give(self, header: Mapping[str, Any], sock: socket.socket) -> None:
         """Sends a table by its name, or what the last statement with rows has shown, as `last`."""
         name = str(header["name"])
-        most = int(header["most_bytes"])
         try:
-            tables.send(sock, name, self._table(name, most), most)
+            tables.send(sock, header, self._table(name, int(header["most_bytes"])))
         except tables.RefusedError as error:
             tables.refuse(sock, error)
 
     def _table(self, name: str, most: int) -> Any:
+        """Raises RefusedError."""
+        batches, size = [], 0
         try:
             reader = self._con.table(quoted(name)).to_arrow_reader(BATCH_ROWS)
+            for batch in reader:
+                batches.append(batch)
+                size += batch.nbytes
+                if size > most:
+                    why = f"cannot get {name}: it has more than the limit of {most} bytes"
+                    raise tables.RefusedError("TooLarge", why)
         except duckdb.CatalogException:
             if name == "last" and isinstance(self._last, pa.Table):
                 return self._last
             if name == "last":
                 raise self._last from None
             raise tables.RefusedError("NoTable", f"cannot get {name}: there is no table of that name") from None
-        batches, size = [], 0
-        for batch in reader:
-            batches.append(batch)
-            size += batch.nbytes
-            if size > most:
-                raise tables.RefusedError("TooLarge", f"cannot get {name}: it has more than the limit of {most} bytes")
+        except (duckdb.Error, MemoryError) as error:
+            # A view reads its rows now.
+            raise _refused(error, f"cannot get {name}", "NotATable") from None
         return fitted(pa.Table.from_batches(batches, reader.schema))
 
     def take(self, header: Mapping[str, Any], sock: socket.socket) -> None:
         """Makes a table of what comes."""
         name = str(header["name"])
         try:
-            table, _ = tables.receive(sock)
-        except ValueError as error:
-            tables.refuse(sock, tables.RefusedError("NotArrow", f"cannot put {name}: {error}"))
-            return
+            table, _ = tables.take(sock, name, "pyarrow")
+            self._make(name, table)
         except tables.RefusedError as error:
             tables.refuse(sock, error)
-            return
-        self._con.register("_came", table)
+        else:
+            tables.acknowledge(sock, table, "pyarrow")
+
+    def _make(self, name: str, table: Any) -> None:
+        """Raises RefusedError, where everything is as it was."""
         try:
+            self._con.register("_came", table)
             self._con.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT * FROM _came")  # noqa: S608  the name is quoted
+        except (duckdb.Error, MemoryError) as error:
+            if isinstance(error, duckdb.NotImplementedException) and (culprit := self._untakable(table)):
+                why = f"cannot put {name}: SQL has no column {culprit.name[:80]!r} of {str(culprit.type)[:80]}"
+                raise tables.RefusedError("UnsupportedColumn", why) from None
+            raise _refused(error, f"cannot put {name}", "NotTaken") from None
         finally:
-            self._con.unregister("_came")
-        tables.acknowledge(sock, table, "pyarrow")
+            # In a transaction that has failed nothing can be done; the next table takes the name.
+            with contextlib.suppress(duckdb.Error):
+                self._con.unregister("_came")
+
+    def _untakable(self, table: Any) -> Any:
+        """The first column of which DuckDB can make none, if there is one."""
+        for number, column in enumerate(table.schema):
+            try:
+                self._con.register("_came", table.slice(0, 0).select([number]))
+            except duckdb.NotImplementedException:
+                return column
+            except duckdb.Error:
+                return None
+        return None
+
+
+def _refused(error: duckdb.Error | MemoryError, what: str, reason: str) -> Exception:
+    if isinstance(error, duckdb.InterruptException):
+        return error
+    if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)):
+        return tables.RefusedError("OutOfMemory", f"{what}: there is no memory for it: {error}")
+    return tables.RefusedError(reason, f"{what}: {error}")
 
 
 def fitted(table: Any) -> Any:

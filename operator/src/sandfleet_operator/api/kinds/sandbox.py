@@ -27,6 +27,28 @@ class OperatingMode(Enum):
     SUSPENDED = "Suspended"
 
 
+class SuspendTo(Enum):
+    """What keeps the session of a suspended sandbox."""
+
+    VOLUME = "Volume"
+    SNAPSHOT = "Snapshot"
+
+
+class OnIdle(Enum):
+    """What becomes of a session of a claim when its idle timeout is over."""
+
+    END = "End"
+    SUSPEND = "Suspend"
+    SNAPSHOT = "Snapshot"
+
+
+class RecoveryFrom(Enum):
+    """What a session of a claim goes on with when its pod is lost."""
+
+    WORKSPACE = "Workspace"
+    SNAPSHOT = "Snapshot"
+
+
 class ServiceState(Enum):
     """State of a declared service: the executor's states, and Unknown while the executor does not answer."""
 
@@ -66,6 +88,7 @@ class SandboxSpec:
     # A class of its queue; empty: the last.
     priority: Annotated[str, at("priorityClass")] = ""
     operating_mode: Annotated[OperatingMode, at("operatingMode")] = OperatingMode.RUNNING
+    suspend_to: Annotated[SuspendTo, at("suspend.to")] = SuspendTo.VOLUME
     workspace: Annotated[Workspace, at("workspace")] = field(default_factory=Workspace)
     resources: Annotated[Resources, at("resources.limits")] = field(default_factory=Resources)
     limits: Annotated[Limits, at("executionLimits")] = field(default_factory=Limits)
@@ -76,6 +99,9 @@ class SandboxSpec:
     contract: Annotated[Contract | None, at("contract")] = None
     lifetime: Annotated[float | None, at("lifetimeSeconds", whole)] = None
     idle_timeout: Annotated[float | None, at("idleTimeoutSeconds", whole)] = None
+    on_idle: Annotated[OnIdle, at("onIdle")] = OnIdle.END
+    recovery: Annotated[RecoveryFrom, at("recovery")] = RecoveryFrom.WORKSPACE
+    snapshot_period: Annotated[float | None, at("snapshotPeriodSeconds", whole)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +187,28 @@ class ReceivedStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotStatus:
+    """The snapshot with which a session goes on: plan/sandbox/parked.py."""
+
+    id: Annotated[str, at("id", required=True)]
+    # Of the pod whose session it is.
+    pod_uid: Annotated[str, at("podUID")] = ""
+    # When it was saved, and until when nothing in the session can have changed since.
+    time: Annotated[float, at("time", moment)] = 0.0
+    held_until: Annotated[float, at("heldUntil", moment)] = 0.0
+    # Taken from time to time, of a session that works on; without it: of one that is to sleep.
+    automatic: Annotated[bool, at("automatic", empty="left out")] = False
+    # Of the pod that the session was put into. Of one that was to sleep the snapshot is then about to be deleted.
+    filled: Annotated[str, at("filledPodUID", empty="null")] = ""
+    # Of the fleet that wrote this.
+    fencing: Annotated[int, at("fencing")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
     """Status of a CodeSandbox.
 
-    The fleet writes `binding`, `admission`, `review` and `received`, and the operator everything else.
+    The fleet writes `binding`, `admission`, `review`, `received` and `snapshot`, and the operator everything else.
     """
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
@@ -194,6 +238,9 @@ class SandboxStatus:
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
     review: Annotated[ReviewStatus | None, at("review", empty="left out")] = None
     received: Annotated[ReceivedStatus | None, at("received", empty="left out")] = None
+    snapshot: Annotated[SnapshotStatus | None, at("snapshot", empty="left out")] = None
+    # Id of the snapshot that is the session: neither a pod nor a volume has it.
+    restores_from: Annotated[str, at("restoresFrom", empty="null")] = ""
     # The `time` of the admission that the rest of this status follows; None: of none.
     observed_admission: Annotated[float | None, at("observedAdmissionTime", moment, empty="null")] = None
     # The fencing number of the leader that wrote this.
@@ -232,4 +279,4 @@ def by_metadata(value: object) -> CodeSandbox:
 
 def status_json(status: SandboxStatus) -> Json:
     """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
-    return encode(replace(status, admission=None, review=None, received=None))
+    return encode(replace(status, admission=None, review=None, received=None, snapshot=None))

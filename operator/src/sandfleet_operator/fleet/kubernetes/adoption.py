@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from sandfleet_operator.api.conditions import ConditionType
+from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.values import Isolation, Sandbox, State
@@ -15,7 +15,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.binding import Binding, claims_own, has_begun
 from sandfleet_operator.plan.sandbox.observed import Ended, Pod
-from sandfleet_operator.plan.sandbox.status import holds
+from sandfleet_operator.plan.sandbox.status import condition, holds
 from sandfleet_operator.plan.scheduler.sessions.recovery import SESSION_ENDS
 
 # Of a fencing number.
@@ -196,7 +196,10 @@ def is_of(sandbox: CodeSandbox, known: Sandbox, binding: Binding | None, written
 def incarnation(sandbox: CodeSandbox) -> str | None:
     """The pod that serves it now, NAMESPACE/POD; None where none does."""
     status = sandbox.status
-    if not (status.pod and status.pod_uid and holds(status, ConditionType.READY)):
+    # A pod that waits for its session is otherwise ready.
+    said = condition(status, ConditionType.READY)
+    filling = said is not None and said.reason == Reason.RESTORING_SNAPSHOT.value
+    if not (status.pod and status.pod_uid and (filling or holds(status, ConditionType.READY))):
         return None
     return f"{sandbox.meta.namespace}/{status.pod}"
 

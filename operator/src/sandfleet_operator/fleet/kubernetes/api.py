@@ -33,6 +33,7 @@ from sandfleet_operator.fleet.kubernetes.reviews.calls import ReviewCalls
 from sandfleet_operator.fleet.kubernetes.sessions.journals import JournalCalls
 from sandfleet_operator.fleet.kubernetes.sessions.received import Received, ReceivedCalls
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
+from sandfleet_operator.fleet.kubernetes.snapshots.suspensions import SuspensionCalls
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.claims import check_reviewable
@@ -46,7 +47,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 CONNECT = "connect"
 
 
-class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
+class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCalls):
     """`reviews` asks who callers are and what they may do; `board` has what waits for approval."""
 
     def __init__(
@@ -77,7 +78,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         # The answer to a claim is a way to run code.
         await self._reviews.authorize(caller, "create", namespace, "", CONNECT)
         self.check_serving("claim")
-        contract = convert.contract_without_snapshots(request)
+        contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = self._requested(caller, request, recipe, traceparent)
         if claim.contract == Contract.REVIEWED.value:
@@ -190,23 +191,6 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
         except (NotFound, Conflict):
             return False
 
-    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
-        known = await self._claimed(caller, convert.kept_on_volume(request), doing="suspend")
-        seconds = convert.suspension_seconds(request)
-        if known.state not in ASLEEP:
-            self._check_volume(await self._kubernetes.fleet.get(known.sandbox_id, reachable=False), request.sandbox_id)
-        suspender = self._kubernetes.suspender
-        sandbox, kept = await suspender.suspend(known.sandbox_id, force=request.force, seconds=seconds)
-        return fleet_pb2.SuspendResponse(sandbox=self._sessions.message(sandbox), suspension=kept)
-
-    def _check_volume(self, sandbox: Sandbox, sandbox_id: str) -> None:
-        """Raises FleetError where the workspace is a directory of the pod."""
-        pod = self._kubernetes.pod_of(sandbox)
-        if pod is not None and not pod.workspace_claim:
-            why = f"the workspace of template {sandbox.template!r} is a directory of the pod, and ends with it"
-            how = "use a template without workspace.ephemeral, or copy the files out and release the sandbox"
-            raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot suspend {sandbox_id}: {why}; {how}", sandbox_id)
-
     async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
         known = await self._claimed(caller, request.sandbox_id, doing="resume")
         return self._kubernetes.fleet.resume(known.sandbox_id, convert.max_wait(request, doing="resume"))
@@ -265,6 +249,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls):
                 return fleet_pb2.GetResponse(sandbox=self._sessions.message(known))
             if request.with_access:
                 await self._kubernetes.suspender.settled(known.sandbox_id, request.sandbox_id)
+                if self.parking is not None:
+                    await self.parking.settled(known.sandbox_id)
             # It may sleep by now.
             self._check_awake(self._sessions.of(request.sandbox_id) or known, request.sandbox_id)
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
@@ -355,6 +341,11 @@ def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
     if wanted is not None and wanted.workspace.ephemeral and (claim.workspace_id or claim.keep_workspace):
         why = f"workspaces of template {recipe.template!r} are directories of their pods, and go with them"
         raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
+    if wanted is not None and wanted.workspace.ephemeral and claim.on_idle == "suspend":
+        why = f"workspaces of template {recipe.template!r} go with their pods; on_idle='snapshot' keeps the session"
+        raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
+    if claim.on_idle != "end" and claim.idle_timeout is None and wanted is not None:
+        claim = replace(claim, idle_timeout=wanted.idle_timeout)
     key = workspace_key(recipe.namespace, claim.workspace_id) if claim.workspace_id else ""
     kept = claim.keep_workspace or (wanted is not None and wanted.retention is Retention.RETAIN)
     return replace(claim, workspace_id=key, keep_workspace=kept)

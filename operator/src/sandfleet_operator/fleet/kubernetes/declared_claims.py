@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, RecoveryFrom, SandboxSpec
 from sandfleet_operator.api.limits import Limits, in_numbers
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT
 from sandfleet_operator.api.values import Claim, RequestKey
+from sandfleet_operator.fleet.convert import LEAST_SNAPSHOT_PERIOD, SNAPSHOT_PERIOD
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
@@ -83,6 +84,12 @@ class DeclaredClaims:
             watch.leave()
 
 
+def _snapshot_period(spec: SandboxSpec) -> float | None:
+    if spec.recovery is not RecoveryFrom.SNAPSHOT:
+        return None
+    return SNAPSHOT_PERIOD if spec.snapshot_period is None else max(spec.snapshot_period, LEAST_SNAPSHOT_PERIOD)
+
+
 def claim_of(sandbox: CodeSandbox, queue: str) -> Claim:
     """What it asks for. Its sandbox ends with it, not with a lease."""
     spec, meta = sandbox.spec, sandbox.meta
@@ -95,6 +102,8 @@ def claim_of(sandbox: CodeSandbox, queue: str) -> Claim:
         mounts=spec.mounts,
         lease=math.inf,
         idle_timeout=spec.idle_timeout,
+        on_idle=spec.on_idle.value.lower(),
+        snapshot_period=_snapshot_period(spec),
         # In a claim 0 is the template's limit, and no longest timeout is never more than that.
         limits=Limits(**in_numbers(spec.limits)),  # type: ignore[arg-type]
         max_wait=MAX_WAIT,

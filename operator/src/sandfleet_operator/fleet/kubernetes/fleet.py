@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -14,6 +14,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     POD,
     SANDBOX_QUEUE,
+    SANDBOX_SNAPSHOT,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -27,6 +28,7 @@ from sandfleet_operator.cluster.reflector import TURN, Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.incarnations import Refill
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
@@ -37,6 +39,7 @@ from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.reviews.pods import ReviewedPods
+from sandfleet_operator.fleet.kubernetes.sessions.parked import ParkedObjects, Parking
 from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
@@ -77,6 +80,9 @@ class KubernetesFleet:
     `authority` gives the public key that has to have signed the keys that executors take; empty: they take any.
     """
 
+    # Is told a namespace whose snapshots have changed.
+    on_snapshots: Callable[[str], None] | None = None
+
     def __init__(
         self,
         kube: KubeApi,
@@ -92,7 +98,7 @@ class KubernetesFleet:
     ) -> None:
         self._authority = authority
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
-        store = self._store = Store(in_order=(CODE_SANDBOX,))
+        store = self.store = self._store = Store(in_order=(CODE_SANDBOX,))
         self.catalog = Catalog(store, settings)
         self.feed = SandboxFeed(store, self._egress_of, YoungSessions(settings, self._is_served))
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
@@ -100,6 +106,8 @@ class KubernetesFleet:
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
         # What is called before all else is closed.
         self.at_end: list[Callable[[], None]] = []
+        # What runs as long as it leads.
+        self.beside: list[Callable[[], Coroutine[object, object, None]]] = []
         self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
         self.fleet = FleetDriver(
             self.scheduler, self._backend, self.executors, clock, self._renewals.renewed, admitted=self._admitted
@@ -111,6 +119,7 @@ class KubernetesFleet:
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer, self.reviewed = self._made_observer(clock), ReviewedPods()
+        self.parked = ParkedObjects(store, self._writer, self._observer.is_of)
         self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
@@ -203,6 +212,8 @@ class KubernetesFleet:
             group.create_task(self._observer.run())
             group.create_task(self._queues.run())
             group.create_task(self._preemptor.run())
+            for work in self.beside:
+                group.create_task(work())
 
     async def close(self) -> None:
         for end in self.at_end:
@@ -238,6 +249,8 @@ class KubernetesFleet:
             self._queues.saw_queue(obj, gone=gone)
         elif kind == NODE:
             self._upkeep.count_nodes()
+        elif kind == SANDBOX_SNAPSHOT:
+            self.snapshots_changed(obj["metadata"]["namespace"])
         else:
             self._upkeep.look_soon()
             if kind == SANDBOX_TEMPLATE:
@@ -273,6 +286,16 @@ class KubernetesFleet:
         if found is None or made is None or not self._observer.is_of(made, sandbox):
             return False
         return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
+
+    def snapshots_changed(self, namespace: str) -> None:
+        """A snapshot of the namespace, or an object that stands for one, has come, changed or gone."""
+        if self.on_snapshots is not None:
+            self.on_snapshots(namespace)
+
+    def park_with(self, parking: Refill, hooks: Parking) -> None:
+        """From now on sessions can be kept in snapshots. Both are one object."""
+        self.fleet.incarnations.refill = parking
+        self._observer.sleepers.parking = hooks
 
     # For the fleet's API.
 

@@ -15,6 +15,7 @@ from sandfleet_operator.api.kube import (
     POD,
     SANDBOX_POOL,
     SANDBOX_QUEUE,
+    SANDBOX_SNAPSHOT,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -44,6 +45,7 @@ from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, claims_own, has_begun, pod_names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+from sandfleet_operator.plan.sandbox.parked import has_to_be_filled
 
 WATCHED: dict[Kind, str] = {
     # Those of others, too: they may open a sandbox.
@@ -51,6 +53,7 @@ WATCHED: dict[Kind, str] = {
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     SANDBOX_QUEUE: "",
+    SANDBOX_SNAPSHOT: "",
     NODE: "",
     CODE_SANDBOX: "",
     POD: SANDBOX_SELECTOR,
@@ -93,7 +96,7 @@ class Observer:
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver, queue_of)
-        self._sleepers = Sleepers(backend, driver, queue_of=queue_of, clock=clock)
+        self.sleepers = Sleepers(backend, driver, queue_of=queue_of, clock=clock)
         self._pods_first, self._background = False, BackgroundTasks()
 
     async def take_over(self) -> None:
@@ -108,11 +111,11 @@ class Observer:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            self._sleepers.look_again()
+            self.sleepers.look_again()
 
     async def close(self) -> None:
         self._declared.close()
-        self._sleepers.close()
+        self.sleepers.close()
         await self.unrecorded.close()
         self._background.close()
 
@@ -291,6 +294,7 @@ class Observer:
             self._backend.removed(known.sandbox_uid, reason)
         if gone:
             self._owned.pop(sandbox.meta.uid, None)
+            self.sleepers.gone(sandbox)
         elif not sandbox.meta.deleting and claims_own(sandbox) is not None:
             # Only the fleet removes an object that the fleet has made.
             self._remove_object(sandbox)
@@ -325,12 +329,13 @@ class Observer:
             pool = pool_name(namespace, spec.pool, spec.template, record.contract)
             first = self._store.get(Ref(POD, namespace, binding.pod))
             alive = first is not None and first["metadata"]["uid"] == binding.pod_uid
-            present = adoption.present(sandbox, binding, first_is_alive=alive, serves=serves)
+            has_session = None if has_to_be_filled(sandbox) else serves
+            present = adoption.present(sandbox, binding, first_is_alive=alive, serves=has_session)
             self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
             known = self._scheduler.inventory.get(key)
         if known is not None:
             self._ids.put(name, self._ids.serving(name, known.sandbox_id))
-            self._sleepers.look(known, sandbox)
+            self.sleepers.look(known, sandbox)
             self._follow_pod(known.sandbox_id, sandbox, binding, serves)
         self._egresses.look(name, spec.egress)
 

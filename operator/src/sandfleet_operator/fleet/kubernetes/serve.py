@@ -40,10 +40,14 @@ from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.sessions.journals import PodMemory
 from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshots
 from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
+from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
+from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.kubernetes.snapshots.rounds import SnapshotRounds
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.snapshots.servicer import SnapshotServicer
+from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -269,21 +273,42 @@ async def listen(
         memory=PodMemory(kubernetes),
         records=records_between(os.environ),
     )
-    usage = UsageMeter(kubernetes.executors.usage, measured.sessions.read, kubernetes.fleet.now)
-    for reader in (witness, usage):
-        reader.watch(lambda: kubernetes.scheduler.inventory.in_state(State.CLAIMED), kubernetes.clock)
-        kubernetes.at_end.append(reader.close)
+    usage = _metered(kubernetes, measured, witness)
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
     board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
-    _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, credentials, link, api), measured)
+    parties = Parties(kubernetes, credentials, api)
+    _park(kubernetes, api, ClusterParking(kubernetes, link, parties, wall_clock, write))
+    _show(kubernetes, SnapshotRounds(kube, kubernetes, link, parties, wall_clock))
+    _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
     port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()
     return server, port
+
+
+def _metered(kubernetes: KubernetesFleet, measured: FleetMetrics, witness: Witness) -> UsageMeter:
+    """What reads the usage of sessions, which like the witness looks at them from time to time."""
+    usage = UsageMeter(kubernetes.executors.usage, measured.sessions.read, kubernetes.fleet.now)
+    for reader in (witness, usage):
+        reader.watch(lambda: kubernetes.scheduler.inventory.in_state(State.CLAIMED), kubernetes.clock)
+        kubernetes.at_end.append(reader.close)
+    return usage
+
+
+def _park(kubernetes: KubernetesFleet, api: KubernetesFleetApi, parking: ClusterParking) -> None:
+    api.parking = parking
+    kubernetes.park_with(parking, parking)
+    kubernetes.at_end.append(parking.close)
+    kubernetes.beside.append(Unattended(kubernetes.fleet, kubernetes.suspender, parking).run)
+
+
+def _show(kubernetes: KubernetesFleet, rounds: SnapshotRounds) -> None:
+    kubernetes.on_snapshots = rounds.look_soon
+    kubernetes.beside.append(rounds.run)
 
 
 def _add_snapshots(

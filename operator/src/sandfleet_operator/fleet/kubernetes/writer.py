@@ -11,7 +11,7 @@ from typing import TypeVar
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, meta_of
-from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, readable
+from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, SnapshotStatus, readable
 from sandfleet_operator.api.kinds.sandbox import code_sandbox as parse
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -270,19 +270,31 @@ class Writer:
 
     async def admit(self, ref: Ref, uid: str, wanted: Callable[[CodeSandbox], AdmissionStatus | None]) -> Json | None:
         """Writes the admission that the present version wants; None if it wants none. Raises NotLeadingError."""
-        return await self._insist(f"admit {ref}", lambda: self._admitted(ref, uid, wanted))
 
-    async def _admitted(
-        self, ref: Ref, uid: str, wanted: Callable[[CodeSandbox], AdmissionStatus | None]
-    ) -> Json | None:
+        def said(made: CodeSandbox) -> Json | None:
+            found = wanted(made) if made.meta.uid == uid else None
+            return None if found is None else {"admission": encode(replace(found, fencing=self.fencing()))}
+
+        return await self._insist(f"admit {ref}", lambda: self._said(ref, said))
+
+    async def park(self, ref: Ref, said: SnapshotStatus | None, when: Callable[[CodeSandbox], bool]) -> Json | None:
+        """Writes a session's snapshot over a version for which `when` is true, if any. Raises NotLeadingError."""
+
+        def wanted(made: CodeSandbox) -> Json | None:
+            fenced = encode(replace(said, fencing=self.fencing())) if said is not None else None
+            return {"snapshot": fenced} if when(made) and not made.meta.deleting else None
+
+        return await self._insist(f"write the snapshot of {ref}", lambda: self._said(ref, wanted))
+
+    async def _said(self, ref: Ref, wanted: Callable[[CodeSandbox], Json | None]) -> Json | None:
+        """Writes what the present version wants into its status; None if it wants nothing."""
         while True:
             found = await self._found(ref)
             made = readable(found) if found is not None else None
-            said = wanted(made) if made is not None and made.meta.uid == uid else None
+            said = wanted(made) if made is not None else None
             if made is None or said is None:
                 return None
-            fenced = encode(replace(said, fencing=self.fencing()))
-            patch = {"metadata": {"resourceVersion": made.meta.resource_version}, "status": {"admission": fenced}}
+            patch = {"metadata": {"resourceVersion": made.meta.resource_version}, "status": said}
             with suppress(Conflict, NotFound):
                 return await self._kube.merge(ref, patch, "status")
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from google.protobuf.message import DecodeError
-from sandfleet_api.executor.v1 import service_pb2, session_pb2
+from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 
 from sandfleet_operator.api.errors import FleetError
@@ -23,7 +22,7 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots
-from sandfleet_operator.fleet.snapshots.messages import marks_of
+from sandfleet_operator.fleet.snapshots.messages import marks_of, suspension_of
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.admission import weighed
 from sandfleet_operator.plan.snapshots.claims import decode_claim
@@ -76,6 +75,14 @@ class Parking:
         self._tasks: set[asyncio.Task[Kept]] = set()
         # Sessions that are being put to sleep. Until it is decided, callers wait for an answer about their executors.
         self.settling: set[str] = set()
+
+    async def sleep(self, holder: str, sandbox_id: str) -> None:
+        """Parks an idle session. Raises FleetError."""
+        await self.park(Caller(holder), sandbox_id, force=False)
+
+    def saved(self) -> list[str]:
+        """Sessions that have an automatic snapshot."""
+        return list(self.automatic)
 
     async def park(self, caller: Caller, sandbox_id: str, *, force: bool) -> Kept:
         """Saves the session and ends its sandbox; as it was, what was kept, and the snapshot. Raises FleetError.
@@ -248,26 +255,6 @@ class Parking:
         if len(self._keeping) >= MOST:
             inventory = self._fleet.scheduler.inventory
             self._keeping = {name: one for name, one in self._keeping.items() if inventory.get(name) is not None}
-
-
-def suspension_of(facts: executor_pb.SnapshotFacts) -> session_pb2.Suspension:
-    """What was kept, by the executor's word."""
-    stopped = frozenset(facts.stopped_services)
-    names = (_service_name(one) for one in facts.services)
-    return session_pb2.Suspension(
-        contexts=[one.report for one in facts.contexts],
-        services=[name for name in names if name and name not in stopped],
-        ended_executions=facts.ended_executions,
-        ended_connections=facts.ended_connections,
-        tmp_bytes=facts.tmp_bytes,
-    )
-
-
-def _service_name(spec: bytes) -> str:
-    try:
-        return service_pb2.ServiceSpec.FromString(spec).name
-    except DecodeError:
-        return ""
 
 
 def _narrower(kept: Mapping[str, float], limits: Limits) -> Limits:

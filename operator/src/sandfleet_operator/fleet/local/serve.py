@@ -42,13 +42,13 @@ from sandfleet_operator.fleet.local.statedir import (
     new_owner_dir,
     sweep,
 )
-from sandfleet_operator.fleet.local.unattended import Unattended
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.snapshots.servicer import SnapshotServicer
+from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer

@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
-from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.executor.v1 import common_pb2, service_pb2, session_pb2
+from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
 from sandfleet_operator.api.limits import BOUNDS
@@ -71,3 +73,23 @@ def _limits_message(said: Mapping[str, float]) -> common_pb2.Limits:
     given: dict[str, Any] = {name: value for name, value in said.items() if name in BOUNDS and value}
     told: dict[str, Any] = {name: duration(value) if name in times else int(value) for name, value in given.items()}
     return common_pb2.Limits(**told)
+
+
+def suspension_of(facts: executor_pb.SnapshotFacts) -> session_pb2.Suspension:
+    """What was kept, by the executor's word."""
+    stopped = frozenset(facts.stopped_services)
+    names = (_service_name(one) for one in facts.services)
+    return session_pb2.Suspension(
+        contexts=[one.report for one in facts.contexts],
+        services=[name for name in names if name and name not in stopped],
+        ended_executions=facts.ended_executions,
+        ended_connections=facts.ended_connections,
+        tmp_bytes=facts.tmp_bytes,
+    )
+
+
+def _service_name(spec: bytes) -> str:
+    try:
+        return service_pb2.ServiceSpec.FromString(spec).name
+    except DecodeError:
+        return ""

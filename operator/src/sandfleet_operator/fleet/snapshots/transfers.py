@@ -57,6 +57,7 @@ class Transfers:
         hold: bool = False,
         force: bool = False,
         keep_days: float | None = None,
+        keep_count: int | None = None,
     ) -> AsyncGenerator[Event, None]:
         """The snapshotter's events. `words`: name, labels and reason; `hold`: the session ends with it."""
         about = {
@@ -69,7 +70,7 @@ class Transfers:
             "parents": (),
             "owner": owner,
             "claim": party.claim,
-            "keep": {"days": keep_days},
+            "keep": {"days": keep_days, "count": keep_count},
             **words,
         }
         job = self.jobs.run("save", tenant=party.tenant, about=about, hold=hold, force=force, **party.place)
@@ -78,6 +79,11 @@ class Transfers:
                 if event["event"] == "done" and (marks := await party.marks()) != about["received"]:
                     await self._overtaken(party, event, marks, hold=hold)
                 yield event
+
+    async def dropped(self, party: Party, snapshot_id: str) -> None:
+        """Deletes the snapshot of a held session that goes on where it was. Raises FleetError."""
+        await self.forget(party.tenant, snapshot_id)
+        await self.jobs.answer("unhold", tenant=party.tenant, **party.place)
 
     async def _overtaken(self, party: Party, event: Event, marks: list[str], *, hold: bool) -> None:
         """Raises FleetError: the snapshot has what came meanwhile, and not its mark."""

@@ -34,6 +34,7 @@ MAX_TIME = 1e11
 MAX_LIMIT = (1 << 63) - 1
 # Claims of one gang.
 MAX_GANG = 10_000
+ON_IDLE = ("end", "suspend", "snapshot")
 # Names of CodeSandboxes and volume claims.
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -75,6 +76,13 @@ def _contract(value: object, path: str) -> str:
     text = as_type(value, str, path)
     if text not in {one.value for one in Contract}:
         raise unreadable(path, f"{text[:40]!r} is no contract")
+    return text
+
+
+def _on_idle(value: object, path: str) -> str:
+    text = as_type(value, str, path)
+    if text not in ON_IDLE:
+        raise unreadable(path, f"{text[:40]!r} is none of {', '.join(ON_IDLE)}")
     return text
 
 
@@ -145,6 +153,10 @@ class Record:
     at: Annotated[float, at("at", partial(_within, 0.0, MAX_TIME), required=True)]
     lease: Annotated[float, at("lease", _duration)] = math.inf
     idle: Annotated[float | None, at("idle", _duration)] = None
+    # What becomes of it then: end, suspend or snapshot.
+    on_idle: Annotated[str, at("on_idle", _on_idle)] = "end"
+    # Seconds between two automatic snapshots.
+    snapshots: Annotated[float | None, at("snapshots", _duration)] = None
     labels: Annotated[Mapping[str, str], at("labels", _labels)] = field(default_factory=dict)
     envs: Annotated[Mapping[str, str], at("envs", _envs)] = field(default_factory=dict)
     contract: Annotated[str, at("contract", _contract)] = Contract.AUTONOMOUS.value
@@ -207,6 +219,8 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         at=now,
         lease=claim.lease,
         idle=claim.idle_timeout,
+        on_idle=claim.on_idle,
+        snapshots=claim.snapshot_period,
         labels=dict(claim.labels),
         envs=dict(claim.envs),
         contract=claim.contract,
@@ -233,6 +247,8 @@ def claim_of(record: Record, pool: str) -> Claim:
         envs=record.envs,
         lease=record.lease,
         idle_timeout=record.idle,
+        on_idle=record.on_idle,
+        snapshot_period=record.snapshots,
         workspace_id=workspace_key(pool.partition("/")[0], record.workspace) if record.workspace else "",
         keep_workspace=record.keep,
         limits=record.limits,
@@ -276,7 +292,9 @@ def record_text(record: Record) -> str:
     said["lease"] = None if math.isinf(record.lease) else record.lease
     if record.gang is not None:
         said["gang"] = {"id": record.gang.gang_id, "size": record.gang.size}
-    for newer in ("keeper", "queue", "priority", "amount", "gang"):
+    if record.on_idle == "end":
+        del said["on_idle"]
+    for newer in ("keeper", "queue", "priority", "amount", "gang", "snapshots"):
         if not said[newer]:
             del said[newer]
     return _spelled(said)

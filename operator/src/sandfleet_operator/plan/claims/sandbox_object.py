@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from sandfleet_operator.api.kinds import mounts
 from sandfleet_operator.api.kinds.meta import API_VERSION
+from sandfleet_operator.api.kinds.sandbox import RecoveryFrom
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import Json
 from sandfleet_operator.api.limits import BOUNDS, Limits
@@ -50,8 +51,7 @@ def code_sandbox(
         # Memory is said once, of the container: what the executor leaves of it is the user's.
         memory = memory_reserve + max(record.limits.memory_bytes, MIN_USER_MEMORY)
         spec["resources"] = {"limits": {"memory": bytes_text(memory)}}
-    if record.idle is not None:
-        spec["idleTimeoutSeconds"] = math.ceil(record.idle)
+    spec |= _unattended(record)
     labels = {**record.labels, names.MANAGED_BY: names.PRODUCT}
     if pool:
         labels[names.POOL] = names.bounded(pool)
@@ -62,6 +62,16 @@ def code_sandbox(
         "annotations": bound_annotations(pod, pod_uid, record),
     }
     return {"apiVersion": API_VERSION, "kind": "CodeSandbox", "metadata": metadata, "spec": spec}
+
+
+def _unattended(record: Record) -> Json:
+    """What happens to it without a caller."""
+    said: Json = {} if record.idle is None else {"idleTimeoutSeconds": math.ceil(record.idle)}
+    if record.on_idle != "end":
+        said["onIdle"] = record.on_idle.capitalize()
+    if record.snapshots is not None:
+        said |= {"recovery": RecoveryFrom.SNAPSHOT.value, "snapshotPeriodSeconds": math.ceil(record.snapshots)}
+    return said
 
 
 def _queue(record: Record) -> Json:

@@ -8,7 +8,7 @@ import math
 import re
 
 from sandfleet_operator.api.conditions import ConditionType
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SuspendTo
 from sandfleet_operator.api.kube import Json
 from sandfleet_operator.plan.claims.patches import annotation_path
 from sandfleet_operator.plan.pods import names
@@ -40,13 +40,19 @@ def preempted(sandbox: CodeSandbox) -> tuple[float, float] | None:
     return (float(found[1]), float(found[2])) if found and is_suspended(sandbox) else None
 
 
-def suspend_patch(uid: str, until: float | None, since: tuple[float, float] | None = None) -> list[Json]:
+def suspend_patch(
+    uid: str,
+    until: float | None,
+    since: tuple[float, float] | None = None,
+    to: SuspendTo = SuspendTo.VOLUME,
+) -> list[Json]:
     """`until` None: it has no end of its own. `since`: when it was preempted, and when its claim has arrived."""
     annotations = {
         names.SUSPENDED_UNTIL: "" if until is None else str(int(until)),
         names.PREEMPTED: "" if since is None else f"{int(since[0])}-{int(since[1])}",
     }
-    return _patch(uid, OperatingMode.SUSPENDED, annotations)
+    how = {"op": "add", "path": "/spec/suspend", "value": {"to": to.value}}
+    return [*_patch(uid, OperatingMode.SUSPENDED, annotations), how]
 
 
 def resume_patch(uid: str) -> list[Json]:

@@ -9,7 +9,7 @@ pod.py              the pod of a sandbox that is to run: create, adopt, greet
 dependencies.py     policies, keys and the volume of the workspace
 restarts.py         why a pod ended, and when the next one may start
 status.py           findings → conditions
-service_status.py   what the status says of services
-service_polling.py  when an executor is asked for its services again
+parked.py           whether a snapshot is the session of a suspended sandbox
+services/           when an executor is asked for its services, and what the status says of them
 workspaces.py       which sandboxes and pods use a workspace
 """

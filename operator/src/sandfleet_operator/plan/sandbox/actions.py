@@ -61,6 +61,15 @@ class AdjustVolume:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteVolume:
+    """The session is in a snapshot."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     manifest: Json
 
@@ -124,6 +133,7 @@ SandboxAction = (
     | EnsureRevision
     | CreateVolume
     | AdjustVolume
+    | DeleteVolume
     | CreatePod
     | AdoptPod
     | DeletePod

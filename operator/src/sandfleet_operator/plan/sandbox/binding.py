@@ -121,8 +121,8 @@ def claims_own(sandbox: CodeSandbox) -> Binding | None:
 
 
 def has_begun(status: SandboxStatus) -> bool:
-    """Whether the operator has recorded a pod or a workspace, now or earlier."""
-    return bool(status.pod or status.pod_uid or status.restarts or status.workspace_claim)
+    """Whether the operator has recorded a pod, a workspace or a snapshot of the session, now or earlier."""
+    return bool(status.pod or status.pod_uid or status.restarts or status.workspace_claim or status.restores_from)
 
 
 def is_unrecorded(sandbox: CodeSandbox) -> bool:

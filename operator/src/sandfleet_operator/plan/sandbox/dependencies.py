@@ -23,6 +23,7 @@ from sandfleet_operator.plan.sandbox.actions import (
 )
 from sandfleet_operator.plan.sandbox.binding import claims_own, has_begun
 from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, has_no_volume
+from sandfleet_operator.plan.sandbox.parked import is_in_snapshot
 from sandfleet_operator.plan.sandbox.status import Finding, is_proved
 from sandfleet_operator.plan.sandbox.workspaces import is_kept
 
@@ -138,6 +139,9 @@ def volume_claim_name(seen: Observed) -> str:
     """Name of the workspace's volume claim: recorded, the bound pod's, named by the spec, or the sandbox's own."""
     if seen.sandbox.status.workspace_claim:
         return seen.sandbox.status.workspace_claim
+    if is_in_snapshot(seen.sandbox.status):
+        # The volume of the bound pod has gone.
+        return names.workspace_claim_name(seen.sandbox.meta.name)
     if seen.pod and seen.pod.workspace_claim and is_bound(seen.pod, seen):
         # The pod's own volume claim, or the one of an earlier session.
         return seen.pod.workspace_claim
@@ -221,7 +225,7 @@ def _unavailable(seen: Observed, found: Volume) -> Finding | None:
 
 def _without_volume(seen: Observed, wanted: Effective, name: str) -> VolumeRound:
     meta = seen.sandbox.meta
-    if seen.sandbox.status.workspace_claim or seen.claimed_pod:
+    if (seen.sandbox.status.workspace_claim or seen.claimed_pod) and not is_in_snapshot(seen.sandbox.status):
         lost = Finding(Reason.WORKSPACE_LOST, f"volume claim {name} is gone, and its files with it")
         return VolumeRound(name, (), lost, lost)
     if seen.sandbox.spec.workspace.claim_name:

@@ -77,6 +77,7 @@ class Volume:
     name: str
     uid: str
     phase: str = ""
+    created: float = 0.0
     deleting: bool = False
     owner: str = ""
     # UID of the warm pod that it was made for, until a CodeSandbox takes it over.
@@ -261,6 +262,7 @@ def volume_of(obj: Mapping[str, Any]) -> Volume:
         name=meta.name,
         uid=meta.uid,
         phase=_word(_part(obj, "status"), "phase"),
+        created=meta.created,
         deleting=meta.deleting,
         owner=owner_of(obj),
         pod_owner=owner_of(obj, "Pod"),

@@ -17,13 +17,13 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.pods.podspec import spec_hash
 from sandfleet_operator.plan.pods.revision import named_revision
-from sandfleet_operator.plan.sandbox import dependencies, restarts
+from sandfleet_operator.plan.sandbox import dependencies, parked, restarts
 from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
 from sandfleet_operator.plan.sandbox.admission import admission_of, ended_by_queue, held_by_queue
 from sandfleet_operator.plan.sandbox.binding import has_begun
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume
 from sandfleet_operator.plan.sandbox.pod import PodRound, RoundInput, correction, labels_of_pod, pod_round, refused_left
-from sandfleet_operator.plan.sandbox.service_status import with_services
+from sandfleet_operator.plan.sandbox.services.status import with_services
 from sandfleet_operator.plan.sandbox.status import (
     Finding,
     Findings,
@@ -32,6 +32,7 @@ from sandfleet_operator.plan.sandbox.status import (
     is_proved,
     with_admission,
     with_conditions,
+    with_saving,
 )
 
 
@@ -68,6 +69,8 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
     expired = _expired(seen, end, now, settings)
     if expired is not None:
         return _plan_without_pod(seen, status, now, expired=expired)
+    if parked.waits_for_snapshot(seen, _own_pod(seen), now):
+        return _plan_while_saved(seen, now, settings)
     if seen.sandbox.spec.operating_mode is OperatingMode.SUSPENDED:
         return _plan_without_pod(seen, status, now, suspended=True)
     if (ended := ended_by_queue(seen)) is not None:
@@ -76,7 +79,22 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
         return _record_end(seen, end, now, settings)
     if status.crashes > settings.recovery.max_crashes:
         return _plan_without_pod(seen, status, now, broken=_too_many_crashes(status))
+    if parked.has_old_volume_on_record(seen):
+        # Its name is the one that would be looked for.
+        return Plan(status=replace(status, workspace_claim=""), status_first=True)
+    if lost := parked.left_on_lost_node(seen):
+        return Plan(status=status, actions=lost)
     return _plan_to_run(seen, now, settings)
+
+
+def _own_pod(seen: Observed) -> Pod | None:
+    return seen.pod if seen.pod is not None and dependencies.is_own(seen.pod, seen) else None
+
+
+def _plan_while_saved(seen: Observed, now: float, settings: Settings) -> Plan:
+    """The pod stays until the fleet has saved the session."""
+    made = _plan_to_run(seen, now, settings)
+    return replace(made, status=with_saving(made.status, seen.sandbox.status, now))
 
 
 def _expired(seen: Observed, end: restarts.End | None, now: float, settings: Settings) -> Finding | None:
@@ -120,21 +138,21 @@ def _plan_without_pod(
     """Delete the pod and keep the workspace."""
     pod, meta = seen.pod, seen.sandbox.meta
     gone = pod is None or not dependencies.is_own(pod, seen)
-    status = _naming(None if gone else pod, status, is_held=held is not None)
+    status = _naming(None if gone else pod, status, counts=held is not None or parked.is_saved(seen))
     kept: tuple[SandboxAction, ...] = ()
     if expired is None or expired.reason is not Reason.CLAIM_OVER:
         # Record the warm pod's workspace, so that a sandbox that never ran under its own name keeps it.
         volume_claim, kept = dependencies.workspace_kept(seen)
         status = replace(status, workspace_claim=volume_claim)
-    if suspended:
-        # Suspending resets the count: after a resume, earlier crashes no longer keep the sandbox down.
-        status = replace(status, crashes=0)
-    going = Finding(Reason.SUSPENDED if gone else Reason.SUSPENDING)
-    not_ready = expired or broken or held or going
+    # After a resume, earlier crashes no longer keep the sandbox down.
+    status = replace(status, crashes=0 if suspended else status.crashes)
+    status, kept = parked.asleep(seen, status, kept, gone=gone, now=now)
+    not_ready = expired or broken or held or Finding(Reason.SUSPENDED if gone else Reason.SUSPENDING)
     found = Findings(
         not_ready=not_ready,
         isolated=not_ready,
         suspended=gone if suspended else None,
+        kept_in=_kept_in(status),
         expired=expired,
         degraded=broken,
     )
@@ -143,16 +161,22 @@ def _plan_without_pod(
         actions=(*kept, *_delete(pod, seen)),
         # Record the expiry before deleting the pod, whose exit code is the evidence. Record a bound pod before deleting
         # it, too. Otherwise a pod that vanished unrecorded would look like a suspended sandbox.
-        status_first=expired is not None or (seen.claimed_pod is not None and not has_begun(seen.sandbox.status)),
+        status_first=expired is not None
+        or parked.is_news(seen, status)
+        or (seen.claimed_pod is not None and not has_begun(seen.sandbox.status)),
     )
 
 
-def _naming(pod: Pod | None, status: SandboxStatus, *, is_held: bool) -> SandboxStatus:
+def _kept_in(status: SandboxStatus) -> str:
+    return f"The pod is gone. The session is in snapshot {status.restores_from}." if status.restores_from else ""
+
+
+def _naming(pod: Pod | None, status: SandboxStatus, *, counts: bool) -> SandboxStatus:
     if pod is None:
         return restarts.forget_pod(status)
     # The quota of a held sandbox is free when its status names no pod. One that has ended uses none: named now, its end
-    # would be read as the end of the sandbox.
-    return replace(status, pod=pod.name, pod_uid=pod.uid) if is_held and pod.ended is None else status
+    # would be read as the end of the sandbox. That a saved one is gone has to be known of this very pod.
+    return replace(status, pod=pod.name, pod_uid=pod.uid) if counts and pod.ended is None else status
 
 
 def _delete(pod: Pod | None, seen: Observed) -> tuple[SandboxAction, ...]:
@@ -164,6 +188,9 @@ def _delete(pod: Pod | None, seen: Observed) -> tuple[SandboxAction, ...]:
 def _record_end(seen: Observed, end: restarts.End, now: float, settings: Settings) -> Plan:
     """Record the end in the status before deleting the pod, so that a crash is counted exactly once."""
     status = restarts.after(seen.sandbox.status, end, now, settings.recovery)
+    # A session that was held had been saved, whatever its pod died of.
+    gone = seen.pod is None or seen.pod.ended is not None
+    status = replace(status, restores_from=parked.restores_from(seen, gone=gone, now=now))
     finding = Finding(end.reason, end.message)
     found = Findings(not_ready=finding, isolated=finding)
     return Plan(
@@ -175,6 +202,7 @@ def _record_end(seen: Observed, end: restarts.End, now: float, settings: Setting
 
 
 def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
+    filling = Finding(Reason.RESTORING_SNAPSHOT) if parked.has_to_be_filled(seen.sandbox) else None
     wanted = _wanted(seen, settings)
     if isinstance(wanted, Refusal):
         return _plan_refused(seen, wanted, now, settings)
@@ -191,7 +219,7 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
     round_ = pod_round(given)
     unproved = dependencies.isolation(seen, round_.proved, policies_complete=not policies)
     found = Findings(
-        not_ready=round_.not_ready or unproved or given.opened,
+        not_ready=round_.not_ready or unproved or given.opened or filling,
         scheduled=bool(seen.pod and seen.pod.node),
         isolated=unproved or opened,
         degraded=volume.degraded or _not_preloaded(seen.sandbox.status, round_),
@@ -199,6 +227,7 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
     status = replace(
         round_.status,
         workspace_claim=volume.name or round_.status.workspace_claim,
+        restores_from=parked.restores_from(seen, gone=False, now=now),
         template_revision=_revision(seen, wanted, settings) if unproved is None else round_.status.template_revision,
     )
     # After a refusal, wait before trying the refused action and all actions after it again.

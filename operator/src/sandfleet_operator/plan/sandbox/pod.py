@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.conditions import Reason
-from sandfleet_operator.api.kinds.sandbox import SandboxStatus
+from sandfleet_operator.api.kinds.sandbox import OnIdle, SandboxStatus
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.api.values import Isolation
@@ -250,7 +250,8 @@ def _greeting(given: RoundInput, pod: Pod, contact: Contact | None, address: str
         # issues tokens for a pod that it has claimed, and has set its lease.
         first=given.seen.claimed_pod != (pod.name, pod.uid),
         lease=given.lifetime,
-        idle_timeout=given.wanted.idle_timeout,
+        # One that is to be suspended does not end by itself.
+        idle_timeout=given.wanted.idle_timeout if given.seen.sandbox.spec.on_idle is OnIdle.END else None,
         contract=pod.contract,
     )
     if contact is None or contact.reason is None:

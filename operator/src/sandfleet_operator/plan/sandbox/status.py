@@ -30,6 +30,8 @@ class Findings:
     isolated: Finding | None = None
     # The sandbox is suspended (True) or its pod is still ending (False); None: the sandbox is to run.
     suspended: bool | None = None
+    # What is said of a suspended one, where its meaning does not say it.
+    kept_in: str = ""
     expired: Finding | None = None
     degraded: Finding | None = None
 
@@ -53,6 +55,13 @@ def with_admission(
     return replace(status, conditions=(one, *(other for other in status.conditions if other.type != kind.value)))
 
 
+def with_saving(status: SandboxStatus, before: SandboxStatus, now: float) -> SandboxStatus:
+    """The status of a sandbox that is to sleep and whose pod stays until its session is saved."""
+    kind, finding = ConditionType.SUSPENDED, Finding(Reason.SAVING_SNAPSHOT)
+    saving = _kept(condition(before, kind), _condition(kind, False, finding), now, status.observed_generation)
+    return replace(status, conditions=tuple(saving if one.type == kind.value else one for one in status.conditions))
+
+
 def _all(found: Findings) -> dict[ConditionType, tuple[bool, Finding]]:
     ready = found.not_ready or Finding(Reason.EXECUTOR_ANSWERS)
     suspended = {None: Reason.RUNNING, False: Reason.SUSPENDING, True: Reason.SUSPENDED}[found.suspended]
@@ -60,7 +69,10 @@ def _all(found: Findings) -> dict[ConditionType, tuple[bool, Finding]]:
         ConditionType.READY: (found.not_ready is None, ready),
         ConditionType.POD_SCHEDULED: (found.scheduled, Finding(Reason.SCHEDULED) if found.scheduled else ready),
         ConditionType.ISOLATED: (found.isolated is None, found.isolated or Finding(Reason.ISOLATED)),
-        ConditionType.SUSPENDED: (found.suspended is True, Finding(suspended)),
+        ConditionType.SUSPENDED: (
+            found.suspended is True,
+            Finding(suspended, found.kept_in if found.suspended else ""),
+        ),
         ConditionType.EXPIRED: (found.expired is not None, found.expired or Finding(Reason.ALIVE)),
         ConditionType.DEGRADED: (found.degraded is not None, found.degraded or Finding(Reason.HEALTHY)),
     }

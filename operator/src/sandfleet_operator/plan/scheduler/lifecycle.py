@@ -106,7 +106,7 @@ def bound(sandbox: Sandbox) -> Step:
         case State.RECOVERING if sandbox.running:
             return Step(replace(sandbox, state=State.CLAIMED))
         case State.RESUMING:
-            awake = replace(sandbox, state=State.CLAIMED, suspended_until=None, preempted=None)
+            awake = replace(sandbox, state=State.CLAIMED, suspended_until=None, preempted=None, parked=False)
             return Step(awake, outcome=SessionResumed())
         case State.RECOVERING | State.SUSPENDING | State.SUSPENDED | State.ENDED:
             return Step(sandbox)
@@ -180,11 +180,11 @@ def recovered(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
             raise ImpossibleEventError("recovered", sandbox)
 
 
-def suspending(sandbox: Sandbox, until: float | None, preempted: float | None = None) -> Step:
+def suspending(sandbox: Sandbox, until: float | None, preempted: float | None = None, *, parked: bool = False) -> Step:
     """The session is put to sleep, until it is resumed or the time `until` has come. `preempted`: since when it is."""
     if sandbox.state is not State.CLAIMED or not sandbox.bound:
         raise ImpossibleEventError("suspending", sandbox)
-    mine = replace(_put_to_sleep(sandbox, State.SUSPENDING, until), preempted=preempted)
+    mine = replace(_put_to_sleep(sandbox, State.SUSPENDING, until), preempted=preempted, parked=parked)
     return Step(mine, (Suspend(mine),))
 
 

@@ -331,16 +331,18 @@ class GetTableResponse(_message.Message):
     def __init__(self, info: _Optional[_Union[TableInfo, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class PutTableHeader(_message.Message):
-    __slots__ = ("context_id", "name", "kind", "timeout")
+    __slots__ = ("context_id", "name", "kind", "timeout", "size_bytes")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     context_id: str
     name: str
     kind: str
     timeout: _duration_pb2.Duration
-    def __init__(self, context_id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    size_bytes: int
+    def __init__(self, context_id: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class PutTableEnd(_message.Message):
     __slots__ = ("size",)

@@ -101,22 +101,29 @@ class InterpreterServiceStub:
     """Describes the object at a position in code: signature, documentation, source. Otherwise as Complete."""
     GetTable: _grpc.UnaryStreamMultiCallable[_interpreter_pb2.GetTableRequest, _interpreter_pb2.GetTableResponse]
     """Reads the table that a variable of a context holds, between two of its cells: first what it is, then a stream of Arrow IPC
-    in pieces. The context serves no cell meanwhile.
+    in pieces, up to the end that Arrow has for it. The context serves no cell meanwhile. No column comes that unfolds to more than
+    its bytes in another library: extensions, views, runs, unions, categories within lists.
       ABORTED              it was not done in time, or the interpreter ended or broke the protocol (NoAnswer). To be retried.
       FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
-                           tables (LanguageCannot), what has the name is no table, or Arrow has no such columns (NotATable), the
-                           sandbox lacks the library pyarrow (LibraryMissing): not to be retried.
+                           tables (LanguageCannot), what has the name is no table (NotATable), one of its columns cannot come, which
+                           the message names (UnsupportedColumn), the sandbox lacks the library pyarrow (LibraryMissing): not to be
+                           retried.
       INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
       NOT_FOUND            no such context, or no variable of the name (NoTable). Not to be retried.
-      RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge): not to be retried. As many tables as allowed are being
-                           moved (TooMany): to be retried.
+      RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge), or the sandbox has no memory to send it (OutOfMemory; the
+                           variables may be lost, as after a cell): not to be retried. As many tables as allowed are being moved
+                           (TooMany): to be retried.
     """
     PutTable: _grpc.StreamUnaryMultiCallable[_interpreter_pb2.PutTableRequest, _interpreter_pb2.PutTableResponse]
     """Makes a variable of a context, between two of its cells, from a table: a header, a stream of Arrow IPC in pieces, and an end.
     The table has the library that the header names where the sandbox has that, and is one of pyarrow otherwise. A variable of
-    the name is replaced, once the whole table is there. Otherwise as GetTable, and
-      CANCELLED         the stream ended before its end was said. To be retried.
-      INVALID_ARGUMENT  the bytes are no stream of Arrow IPC (reason NotArrow). Not to be retried.
+    the name is replaced, once the whole table and its end are there; a stream that breaks leaves nothing. Otherwise as GetTable, and
+      CANCELLED            the stream ended before its end was said (StreamBroken). To be retried.
+      FAILED_PRECONDITION  the language or the library has no such column (UnsupportedColumn), or does not take the table for
+                           another reason, which the message says (NotTaken). Not to be retried.
+      INVALID_ARGUMENT     the bytes are no stream of Arrow IPC (NotArrow), or not such a stream of requests (InvalidStream). Not to
+                           be retried.
+      RESOURCE_EXHAUSTED   the session has less memory left than it takes (OutOfMemory). Not to be retried.
     """
     SaveState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]
     """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
@@ -218,22 +225,29 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """Describes the object at a position in code: signature, documentation, source. Otherwise as Complete."""
     GetTable: _aio.UnaryStreamMultiCallable[_interpreter_pb2.GetTableRequest, _interpreter_pb2.GetTableResponse]  # type: ignore[assignment]
     """Reads the table that a variable of a context holds, between two of its cells: first what it is, then a stream of Arrow IPC
-    in pieces. The context serves no cell meanwhile.
+    in pieces, up to the end that Arrow has for it. The context serves no cell meanwhile. No column comes that unfolds to more than
+    its bytes in another library: extensions, views, runs, unions, categories within lists.
       ABORTED              it was not done in time, or the interpreter ended or broke the protocol (NoAnswer). To be retried.
       FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
-                           tables (LanguageCannot), what has the name is no table, or Arrow has no such columns (NotATable), the
-                           sandbox lacks the library pyarrow (LibraryMissing): not to be retried.
+                           tables (LanguageCannot), what has the name is no table (NotATable), one of its columns cannot come, which
+                           the message names (UnsupportedColumn), the sandbox lacks the library pyarrow (LibraryMissing): not to be
+                           retried.
       INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
       NOT_FOUND            no such context, or no variable of the name (NoTable). Not to be retried.
-      RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge): not to be retried. As many tables as allowed are being
-                           moved (TooMany): to be retried.
+      RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge), or the sandbox has no memory to send it (OutOfMemory; the
+                           variables may be lost, as after a cell): not to be retried. As many tables as allowed are being moved
+                           (TooMany): to be retried.
     """
     PutTable: _aio.StreamUnaryMultiCallable[_interpreter_pb2.PutTableRequest, _interpreter_pb2.PutTableResponse]  # type: ignore[assignment]
     """Makes a variable of a context, between two of its cells, from a table: a header, a stream of Arrow IPC in pieces, and an end.
     The table has the library that the header names where the sandbox has that, and is one of pyarrow otherwise. A variable of
-    the name is replaced, once the whole table is there. Otherwise as GetTable, and
-      CANCELLED         the stream ended before its end was said. To be retried.
-      INVALID_ARGUMENT  the bytes are no stream of Arrow IPC (reason NotArrow). Not to be retried.
+    the name is replaced, once the whole table and its end are there; a stream that breaks leaves nothing. Otherwise as GetTable, and
+      CANCELLED            the stream ended before its end was said (StreamBroken). To be retried.
+      FAILED_PRECONDITION  the language or the library has no such column (UnsupportedColumn), or does not take the table for
+                           another reason, which the message says (NotTaken). Not to be retried.
+      INVALID_ARGUMENT     the bytes are no stream of Arrow IPC (NotArrow), or not such a stream of requests (InvalidStream). Not to
+                           be retried.
+      RESOURCE_EXHAUSTED   the session has less memory left than it takes (OutOfMemory). Not to be retried.
     """
     SaveState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]  # type: ignore[assignment]
     """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
@@ -398,15 +412,18 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_interpreter_pb2.GetTableResponse], _abc.AsyncIterator[_interpreter_pb2.GetTableResponse]]:
         """Reads the table that a variable of a context holds, between two of its cells: first what it is, then a stream of Arrow IPC
-        in pieces. The context serves no cell meanwhile.
+        in pieces, up to the end that Arrow has for it. The context serves no cell meanwhile. No column comes that unfolds to more than
+        its bytes in another library: extensions, views, runs, unions, categories within lists.
           ABORTED              it was not done in time, or the interpreter ended or broke the protocol (NoAnswer). To be retried.
           FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
-                               tables (LanguageCannot), what has the name is no table, or Arrow has no such columns (NotATable), the
-                               sandbox lacks the library pyarrow (LibraryMissing): not to be retried.
+                               tables (LanguageCannot), what has the name is no table (NotATable), one of its columns cannot come, which
+                               the message names (UnsupportedColumn), the sandbox lacks the library pyarrow (LibraryMissing): not to be
+                               retried.
           INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
           NOT_FOUND            no such context, or no variable of the name (NoTable). Not to be retried.
-          RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge): not to be retried. As many tables as allowed are being
-                               moved (TooMany): to be retried.
+          RESOURCE_EXHAUSTED   the table is larger than `max_bytes` (TooLarge), or the sandbox has no memory to send it (OutOfMemory; the
+                               variables may be lost, as after a cell): not to be retried. As many tables as allowed are being moved
+                               (TooMany): to be retried.
         """
 
     @_abc_1.abstractmethod
@@ -417,9 +434,13 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.PutTableResponse, _abc.Awaitable[_interpreter_pb2.PutTableResponse]]:
         """Makes a variable of a context, between two of its cells, from a table: a header, a stream of Arrow IPC in pieces, and an end.
         The table has the library that the header names where the sandbox has that, and is one of pyarrow otherwise. A variable of
-        the name is replaced, once the whole table is there. Otherwise as GetTable, and
-          CANCELLED         the stream ended before its end was said. To be retried.
-          INVALID_ARGUMENT  the bytes are no stream of Arrow IPC (reason NotArrow). Not to be retried.
+        the name is replaced, once the whole table and its end are there; a stream that breaks leaves nothing. Otherwise as GetTable, and
+          CANCELLED            the stream ended before its end was said (StreamBroken). To be retried.
+          FAILED_PRECONDITION  the language or the library has no such column (UnsupportedColumn), or does not take the table for
+                               another reason, which the message says (NotTaken). Not to be retried.
+          INVALID_ARGUMENT     the bytes are no stream of Arrow IPC (NotArrow), or not such a stream of requests (InvalidStream). Not to
+                               be retried.
+          RESOURCE_EXHAUSTED   the session has less memory left than it takes (OutOfMemory). Not to be retried.
         """
 
     @_abc_1.abstractmethod

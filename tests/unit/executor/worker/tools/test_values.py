@@ -4,6 +4,7 @@ import inspect
 
 import pyarrow as pa
 import pytest
+from sandfleet._wire.convert import columns
 from sandfleet.tools import values as host
 from sandfleet_executor.worker.tools import values as code
 
@@ -22,6 +23,11 @@ def test_a_class_and_an_object_without_a_form_cannot_be_sent():
 @pytest.mark.parametrize("name", ["has", "kind_of"])
 def test_the_code_s_side_writes_tables_as_the_host_s(name):
     assert inspect.getsource(getattr(code.tables, name)) == inspect.getsource(getattr(host.tables, name))
+
+
+@pytest.mark.parametrize("name", ["_why_not", "_is_folded", "_is_plain"])
+def test_both_sides_let_the_same_columns_through(name):
+    assert inspect.getsource(getattr(code.tables, name)) == inspect.getsource(getattr(columns, name))
 
 
 def test_both_sides_write_the_same_stream_of_a_table():

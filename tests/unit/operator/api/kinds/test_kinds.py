@@ -258,7 +258,18 @@ STATUSES = st.builds(
         max_size=3,
     ).map(tuple),
     **dict.fromkeys(
-        ("pod", "pod_uid", "node", "address", "runtime", "image_digest", "workspace_claim", "services_ready"), TEXTS
+        (
+            "pod",
+            "pod_uid",
+            "node",
+            "address",
+            "runtime",
+            "image_digest",
+            "workspace_claim",
+            "services_ready",
+            "restores_from",
+        ),
+        TEXTS,
     ),
     **dict.fromkeys(("observed_generation", "restarts", "crashes", "fencing"), COUNTS),
 )
@@ -269,7 +280,7 @@ def test_a_written_status_reads_as_itself(status: SandboxStatus):
     written = status_json(status)
     assert code_sandbox(an_object("CodeSandbox", {"templateRef": {"name": "a"}}, status=written)).status == status
     # A merge patch removes only what it names; the binding is the fleet's to write.
-    fleets = {"binding", "admission", "review", "received"}
+    fleets = {"binding", "admission", "review", "received", "snapshot"}
     assert {*written, *fleets} == set(SCHEMAS["CodeSandbox"]["properties"]["status"]["properties"])
     assert not fleets & set(written)
 

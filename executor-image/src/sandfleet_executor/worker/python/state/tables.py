@@ -19,17 +19,14 @@ def give(namespace: Mapping[str, Any], header: Mapping[str, Any], descriptor: in
         if value is MISSING:
             tables.refuse(sock, tables.RefusedError("NoTable", f"cannot get {name}: there is no variable of that name"))
         else:
-            tables.send(sock, name, value, int(header["most_bytes"]))
+            tables.send(sock, header, value)
 
 
 def take(namespace: dict[str, Any], header: Mapping[str, Any], descriptor: int) -> None:
     """Makes a variable of what comes. Otherwise as `give`."""
     with _line(descriptor) as sock:
         try:
-            table, kind = tables.receive(sock)
-            value = tables.made(table, kind)
-        except ValueError as error:
-            tables.refuse(sock, tables.RefusedError("NotArrow", f"cannot put {header['name']}: {error}"))
+            table, value = tables.take(sock, str(header["name"]))
         except tables.RefusedError as error:
             tables.refuse(sock, error)
         else:

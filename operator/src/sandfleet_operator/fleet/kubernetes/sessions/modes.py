@@ -15,7 +15,7 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, readable
+from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, SuspendTo, readable
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
 from sandfleet_operator.api.values import Claim, Sandbox
 from sandfleet_operator.cluster.lease import NotLeadingError
@@ -62,7 +62,8 @@ class Modes:
     async def suspend(self, sandbox: Sandbox) -> None:
         arrived = sandbox.created if sandbox.arrived is None else sandbox.arrived
         since = None if sandbox.preempted is None else (sandbox.preempted, arrived)
-        await self._carry_out(sandbox, lambda meta: suspend_patch(meta.uid, sandbox.suspended_until, since))
+        to = SuspendTo.SNAPSHOT if sandbox.parked else SuspendTo.VOLUME
+        await self._carry_out(sandbox, lambda meta: suspend_patch(meta.uid, sandbox.suspended_until, since, to))
 
     async def resume(self, sandbox: Sandbox) -> None:
         await self._carry_out(sandbox, lambda meta: resume_patch(meta.uid), admitted_again)

@@ -10,8 +10,10 @@ from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
+from sandfleet_operator.fleet.kubernetes.sessions.parked import Parking
 from sandfleet_operator.plan.claims.suspension import is_suspended, preempted, suspended_until
 from sandfleet_operator.plan.sandbox.admission import has_given_back, is_news, sleeps
+from sandfleet_operator.plan.sandbox.parked import has_to_be_filled, is_in_snapshot
 from sandfleet_operator.plan.scheduler.claim_queue import WhyNot
 
 # Sessions of which is looked for news at each look, and writes of news.
@@ -42,6 +44,8 @@ class Sleepers:
         self._queue_of = queue_of
         self._clock = clock
         self._background = BackgroundTasks()
+        # None: this fleet reaches no snapshotter.
+        self.parking: Parking | None = None
         # By the scheduler's id: those that wait for another admission.
         self._waiting: dict[str, _Waiting] = {}
 
@@ -53,6 +57,7 @@ class Sleepers:
         if self._backend.modes.is_writing(known):
             return
         before = self._waiting.pop(known.sandbox_id, None)
+        known = self._parked(known, sandbox)
         has_queue = known.claim is not None and bool(known.claim.queue)
         has_pod, gave_back = self._backend.has_pod(known), has_queue and has_given_back(sandbox)
         if is_suspended(sandbox):
@@ -68,6 +73,23 @@ class Sleepers:
             self._tell(known.sandbox_id, waiting)
         else:
             self._driver.do(self._driver.scheduler.suspensions.resumed(known.sandbox_id, self._clock()))
+
+    def _parked(self, known: Sandbox, sandbox: CodeSandbox) -> Sandbox:
+        """The session, as far as a snapshot keeps it or is to keep it."""
+        if has_to_be_filled(sandbox) and known.state in {State.CLAIMED, State.RECOVERING}:
+            # It is in no pod, whatever was seen before. It goes on when its pod is filled, and keeps its quota.
+            self._backend.forget(known.sandbox_uid)
+            asleep, now = replace(known, parked=True), self._clock()
+            self._driver.do(self._driver.scheduler.suspensions.suspended(asleep, None, now, running=True))
+            known = self._driver.scheduler.inventory.get(known.sandbox_id) or known
+        if self.parking is not None:
+            self.parking.look(known, sandbox)
+        return known
+
+    def gone(self, sandbox: CodeSandbox) -> None:
+        """A CodeSandbox is gone, and its session with it."""
+        if self.parking is not None:
+            self.parking.gone(sandbox)
 
     def look_again(self) -> None:
         """Lets those wait whose pool or queue had gone. To be called every second or so."""
@@ -104,11 +126,13 @@ class Sleepers:
 
     def _asleep(self, known: Sandbox, sandbox: CodeSandbox, *, running: bool, uses_quota: bool) -> None:
         suspensions = self._driver.scheduler.suspensions
-        until = suspended_until(sandbox, self._driver.scheduler.limits.longest_suspension)
+        parked = is_in_snapshot(sandbox.status)
+        until = suspended_until(sandbox, math.inf if parked else self._driver.scheduler.limits.longest_suspension)
         restarts = sandbox.status.restarts
         seen = replace(known, restarts=restarts) if known.state is State.RECOVERING else known
         if (since := preempted(sandbox)) is not None and known.preempted is None:
             seen = replace(seen, preempted=since[0], arrived=since[1])
+        seen = replace(seen, parked=parked or known.parked)
         if not running:
             self._backend.forget(known.sandbox_uid)
         self._driver.do(suspensions.suspended(seen, until, self._clock(), running=running or uses_quota))

@@ -2,8 +2,6 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict
-from typing import Protocol
 
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
@@ -11,35 +9,20 @@ from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import SANDBOX_SNAPSHOT
 from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
-from sandfleet_operator.api.values import ASLEEP, Mark, Sandbox
+from sandfleet_operator.api.values import ASLEEP
 from sandfleet_operator.cluster.reviews import Caller, Reviews
-from sandfleet_operator.executors.contact import Credentials
-from sandfleet_operator.executors.tokens import SNAPSHOT_SCOPES
 from sandfleet_operator.fleet.driver import suspended
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
-from sandfleet_operator.fleet.kubernetes.sessions.received import CONNECT, Received
+from sandfleet_operator.fleet.kubernetes.sessions.received import CONNECT
+from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties, Sessions
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
 from sandfleet_operator.fleet.snapshots.messages import check_new, check_reference, message, progress
 from sandfleet_operator.fleet.snapshots.transfers import Party, Transfers, restored
-from sandfleet_operator.plan.pods.names import session_id
-from sandfleet_operator.plan.snapshots.claims import encode_claim
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
-# Who the token of a transfer says that its holder is, and how long a transfer may wait for its turn, in seconds.
-HOLDER, TOKEN_LIFETIME = "sandfleet-snapshotter", 3600.0
 # Of an imported file.
 MAX_IMPORT_BYTES = 1 << 40
-
-
-class Sessions(Protocol):
-    """What the fleet's API knows of sessions."""
-
-    @property
-    def received(self) -> Received: ...
-    def check_serving(self, doing: str) -> None:
-        """Raises FleetError where another fleet leads."""
-        ...
 
 
 class KubernetesSnapshots:
@@ -52,11 +35,11 @@ class KubernetesSnapshots:
         self,
         kubernetes: KubernetesFleet,
         reviews: Reviews,
-        credentials: Credentials,
         jobs: Jobs,
+        parties: Parties,
         sessions: Sessions,
     ) -> None:
-        self._kubernetes, self._reviews, self._credentials = kubernetes, reviews, credentials
+        self._kubernetes, self._reviews, self._parties = kubernetes, reviews, parties
         self._sessions, self._jobs, self._transfers = sessions, jobs, Transfers(jobs)
 
     async def authenticate(self, token: str) -> Caller:
@@ -73,6 +56,7 @@ class KubernetesSnapshots:
                 if event["event"] == "progress":
                     yield pb.CreateSnapshotResponse(progress=progress(event))
                 else:
+                    self._kubernetes.snapshots_changed(party.tenant)
                     yield pb.CreateSnapshotResponse(snapshot=message(event["snapshot"]))
 
     async def restore(
@@ -107,7 +91,9 @@ class KubernetesSnapshots:
     async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
         check_reference(request.snapshot)
         await self._may(caller, "delete", request.namespace)
-        return pb.DeleteSnapshotResponse(existed=await self._transfers.forget(request.namespace, request.snapshot))
+        existed = await self._transfers.forget(request.namespace, request.snapshot)
+        self._kubernetes.snapshots_changed(request.namespace)
+        return pb.DeleteSnapshotResponse(existed=existed)
 
     async def export(
         self, caller: Caller, request: pb.ExportSnapshotRequest
@@ -136,7 +122,9 @@ class KubernetesSnapshots:
         words = {"name": header.name, "template": template, "owner": caller.username}
         job = self._jobs.run("import", tenant=header.namespace, words=words, offers=offers)
         async with aclosing(job) as events:
-            return pb.ImportSnapshotResponse(snapshot=message((await self._imported(events, requests))["snapshot"]))
+            event = await self._imported(events, requests)
+        self._kubernetes.snapshots_changed(header.namespace)
+        return pb.ImportSnapshotResponse(snapshot=message(event["snapshot"]))
 
     async def _imported(
         self, events: AsyncGenerator[Event, None], requests: AsyncIterator[pb.ImportSnapshotRequest]
@@ -186,42 +174,4 @@ class KubernetesSnapshots:
         if present.state in ASLEEP:
             preempted = self._kubernetes.scheduler.suspensions.is_preempted(present)
             raise suspended(sandbox_id, preempted=preempted)
-        return self._made(await self._kubernetes.fleet.get(present.sandbox_id, reachable=True), namespace, sandbox_id)
-
-    def _made(self, sandbox: Sandbox, namespace: str, sandbox_id: str) -> Party:
-        async def note(marks: frozenset[Mark]) -> frozenset[Mark]:
-            return await self._sessions.received.note(
-                sandbox_id, self._kubernetes.session_of(sandbox_id) or sandbox, marks
-            )
-
-        recipe = self._kubernetes.catalog.recipe(sandbox.pool)
-        usual = in_numbers(recipe.wanted.limits) if recipe is not None and recipe.wanted is not None else {}
-        asked = asdict(sandbox.claim.limits) if sandbox.claim else {}
-        return Party(
-            tenant=namespace,
-            sandbox_id=sandbox_id,
-            template=sandbox.template,
-            contract=sandbox.contract,
-            limits=usual | {name: value for name, value in asked.items() if value},
-            place=self._place(sandbox, sandbox_id),
-            claim=encode_claim(sandbox.claim) if sandbox.claim else "",
-            note=note,
-        )
-
-    def _place(self, sandbox: Sandbox, sandbox_id: str) -> dict[str, str]:
-        pod = self._kubernetes.pod_of(sandbox)
-        uid = pod.uid if pod else ""
-        token = self._credentials.signer.issue(
-            sandbox_id=session_id(*sandbox_id.split("/")),
-            sandbox_uid=uid,
-            holder=HOLDER,
-            scopes=SNAPSHOT_SCOPES,
-            lifetime=TOKEN_LIFETIME,
-            contract=sandbox.contract,
-        )
-        return {
-            "address": self._kubernetes.fleet.address(sandbox),
-            "token": token.text,
-            "authority": self._credentials.authority.pem.decode("ascii"),
-            "name": uid,
-        }
+        return self._parties.of(await self._kubernetes.fleet.get(present.sandbox_id, reachable=True))

@@ -40,12 +40,16 @@ class Suspensions:
             why = f"cannot suspend the sandbox: {self._limits.max_suspended} sessions are suspended"
             raise SuspendReason.TOO_MANY_SUSPENDED.error(why, sandbox_id)
 
-    def suspend(self, sandbox_id: str, seconds: float | None, now: float) -> list[Action]:
-        """The executor keeps the session, which is to end: for `seconds` at most; None means the longest."""
+    def suspend(self, sandbox_id: str, seconds: float | None, now: float, *, parked: bool = False) -> list[Action]:
+        """The executor keeps the session, which is to end: for `seconds` at most; None means the longest.
+
+        `parked`: a snapshot keeps it, which has no longest time.
+        """
         sandbox = self._inventory.get(sandbox_id)
         if sandbox is None or sandbox.state is not State.CLAIMED:
             return []
-        return self._apply(sandbox, lifecycle.suspending(sandbox, self._end(sandbox, seconds, now)), now)
+        end = self._end(replace(sandbox, parked=parked), seconds, now)
+        return self._apply(sandbox, lifecycle.suspending(sandbox, end, parked=parked), now)
 
     def preempt(self, sandbox_id: str, now: float) -> list[Action]:
         """The executor keeps the session, which is to end for the owner of its quota: it waits to be resumed."""
@@ -81,7 +85,8 @@ class Suspensions:
         if not sandbox.bound or sandbox.state in {*ASLEEP, State.ENDED}:
             return []
         longest = self._end(sandbox, None, now)
-        end = longest if longest is None or until is None else min(until, longest)
+        bounded = longest if longest is None or until is None else min(until, longest)
+        end = until if sandbox.parked else bounded
         actions = self._transitions.apply(sandbox, lifecycle.suspended(sandbox, end, running=running), now)
         if sandbox.preempted is not None:
             self._wait_to_return(sandbox.sandbox_id)
@@ -160,9 +165,11 @@ class Suspensions:
     def _end(self, sandbox: Sandbox, seconds: float | None, now: float) -> float | None:
         """When a suspension that begins now is over. What ends with its object has no lease that could rest."""
         assert sandbox.claim is not None
-        if math.isinf(sandbox.claim.lease):
+        if math.isinf(sandbox.claim.lease) or (sandbox.parked and seconds is None):
             return None
         longest = self._limits.longest_suspension
+        if sandbox.parked and seconds is not None:
+            return now + seconds
         return now + (longest if seconds is None else min(seconds, longest))
 
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:

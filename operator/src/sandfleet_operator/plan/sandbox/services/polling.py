@@ -11,7 +11,7 @@ from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import Heard
-from sandfleet_operator.plan.sandbox.service_status import AT_REST
+from sandfleet_operator.plan.sandbox.services.status import AT_REST
 
 # Delay of the first poll after Ready: most services are ready by then, which saves a write.
 FIRST = 1.0

@@ -1,15 +1,13 @@
-"""What sessions of this machine ask for without a caller: snapshots from time to time, and a suspension when idle."""
+"""What sessions ask for without a caller: snapshots from time to time, and a suspension when they are idle."""
 
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.values import Claim, Sandbox, State
-from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.suspender import Suspender
 
 # Seconds between two looks, and at most between two questions to an executor; a part of the idle timeout is less.
@@ -18,6 +16,29 @@ EVERY, LONGEST_PAUSE, PARTS = 0.5, 30.0, 8
 PAUSE_AFTER_FAILURE = 30.0
 
 _LOG = logging.getLogger(__name__)
+
+
+class Parking(Protocol):
+    """What takes the snapshots."""
+
+    # Sessions that are being put to sleep.
+    settling: set[str]
+
+    async def sleep(self, holder: str, sandbox_id: str) -> None:
+        """Saves the session and ends its sandbox. Raises FleetError."""
+        ...
+
+    async def save(self, sandbox: Sandbox) -> None:
+        """Saves the session, which works on. Raises FleetError."""
+        ...
+
+    def saved(self) -> list[str]:
+        """Sessions that have a snapshot which ends with them."""
+        ...
+
+    async def ended(self, sandbox_id: str) -> None:
+        """Such a session has ended. Raises FleetError."""
+        ...
 
 
 class Unattended:
@@ -52,7 +73,7 @@ class Unattended:
         for known in (self._seen, self._next, self._saved):
             for name in [one for one in known if live(one) is None]:
                 del known[name]
-        for name in [one for one in self._parking.automatic if live(one) is None and one not in self._working]:
+        for name in [one for one in self._parking.saved() if live(one) is None and one not in self._working]:
             self._begin(name, self._parking.ended(name))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -72,7 +93,7 @@ class Unattended:
         name, idle = sandbox.sandbox_id, await self._suspender.idle(sandbox)
         if claim.on_idle != "end" and claim.idle_timeout is not None and (idle or 0.0) >= claim.idle_timeout:
             if claim.on_idle == "snapshot":
-                await self._parking.park(Caller(claim.key.holder), name, force=False)
+                await self._parking.sleep(claim.key.holder, name)
             else:
                 await self._suspend(name)
             return

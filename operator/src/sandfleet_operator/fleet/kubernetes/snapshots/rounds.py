@@ -1,0 +1,204 @@
+"""Carries out what SandboxSnapshots ask for, namespace by namespace, and shows snapshots as objects."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from sandfleet_operator.api.conditions import SavedReason
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.meta import API_VERSION
+from sandfleet_operator.api.kinds.sandbox import readable as readable_sandbox
+from sandfleet_operator.api.kinds.snapshot import FINALIZER, SandboxSnapshot, readable
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    SANDBOX_SNAPSHOT,
+    SANDBOX_TEMPLATE,
+    AlreadyExists,
+    Conflict,
+    Invalid,
+    Json,
+    KubeError,
+    NotFound,
+    Ref,
+)
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
+from sandfleet_operator.api.table import encode
+from sandfleet_operator.api.values import ASLEEP
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
+from sandfleet_operator.fleet.snapshots.transfers import Transfers
+from sandfleet_operator.plan.snapshots.objects import (
+    OBJECT,
+    Create,
+    DeleteSnapshot,
+    Facts,
+    Hold,
+    Release,
+    Save,
+    Step,
+    WriteStatus,
+    says,
+    steps,
+)
+
+# Seconds: between two looks for what is due, after a failure, and from which on each namespace is looked at anyhow, for
+# snapshots whose retention is over and for those that no session names any more.
+LOOK, RETRY, SWEEP = 0.5, 30.0, 3600.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class SnapshotRounds:
+    """One namespace at a time. `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        kubernetes: KubernetesFleet,
+        jobs: Jobs,
+        parties: Parties,
+        clock: Callable[[], float],
+    ) -> None:
+        self._kube, self._store, self._kubernetes = kube, kubernetes.store, kubernetes
+        self._jobs, self._transfers, self._parties, self._clock = jobs, Transfers(jobs), parties, clock
+        # Namespace → when it is looked at.
+        self._due: dict[str, float] = {}
+
+    def look_soon(self, namespace: str) -> None:
+        """A snapshot of the namespace, or an object that stands for one, has come, changed or gone."""
+        self._due[namespace] = self._clock()
+
+    async def run(self) -> None:
+        """As long as it leads."""
+        while True:
+            await asyncio.sleep(LOOK)
+            now = self._clock()
+            for kind in (SANDBOX_SNAPSHOT, SANDBOX_TEMPLATE):
+                for obj in self._store.all(kind):
+                    # At first those that have objects, as an earlier leader may have left something to do.
+                    first = now if kind == SANDBOX_SNAPSHOT else now + SWEEP
+                    self._due.setdefault(obj["metadata"]["namespace"], first)
+            for namespace in [one for one, due in self._due.items() if due <= now]:
+                self._due[namespace] = now + await self._round(namespace)
+
+    async def _round(self, namespace: str) -> float:
+        """Seconds until the next."""
+        objects = [one for one in map(readable, self._store.all(SANDBOX_SNAPSHOT, namespace)) if one is not None]
+        try:
+            found = await self._found(namespace)
+            again = SWEEP
+            for step in steps(objects, found, self._named(namespace), self._clock()):
+                again = min(again, await self._carry_out(namespace, step))
+        except (FleetError, KubeError) as error:
+            _LOG.info("snapshots of namespace %s are looked at again later: %s", namespace, error)
+            for one in objects:
+                if isinstance(error, FleetError) and not one.snapshot_id and not one.meta.deleting:
+                    with contextlib.suppress(KubeError):
+                        await self._say(one, error)
+            return RETRY if objects else SWEEP
+        return again
+
+    async def _found(self, namespace: str) -> list[Facts]:
+        job = self._jobs.run("list", tenant=namespace, sandbox="")
+        async with aclosing(job) as events:
+            return [event["snapshot"] async for event in events if event["event"] == "snapshot"]
+
+    def _named(self, namespace: str) -> dict[str, str]:
+        made = (readable_sandbox(obj) for obj in self._store.all(CODE_SANDBOX, namespace))
+        return {
+            f"{namespace}/{one.meta.name}": one.status.snapshot.id
+            for one in made
+            if one is not None and one.status.snapshot is not None
+        }
+
+    async def _carry_out(self, namespace: str, step: Step) -> float:
+        """Seconds until the namespace is to be looked at again for it. Raises FleetError and KubeError."""
+        match step:
+            case Hold(obj):
+                await self._finalizers(obj, [FINALIZER])
+                return 0.0
+            case Save(obj):
+                return await self._save(obj)
+            case Create(name, snapshot_id):
+                await self._create(namespace, name, snapshot_id)
+            case WriteStatus(obj, status):
+                await self._merge(obj, {"status": encode(status)}, "status")
+            case DeleteSnapshot(snapshot_id):
+                await self._transfers.forget(namespace, snapshot_id)
+            case Release(obj, drop):
+                await self._finalizers(obj, [])
+                if drop:
+                    await self._kube.delete(_ref(obj), uid=obj.meta.uid)
+        return SWEEP
+
+    async def _save(self, obj: SandboxSnapshot) -> float:
+        sandbox_id = f"{obj.meta.namespace}/{obj.spec.sandbox}"
+        try:
+            await self._say(obj, None)
+            event = await self._saved(obj, sandbox_id)
+        except FleetError as error:
+            await self._say(obj, error)
+            return RETRY
+        _LOG.info("snapshot %s of %s is saved", event["snapshot"]["id"], sandbox_id)
+        return 0.0
+
+    async def _saved(self, obj: SandboxSnapshot, sandbox_id: str) -> Event:
+        known = self._kubernetes.session_of(sandbox_id)
+        if known is None or not known.bound:
+            there = self._kubernetes.object_of(sandbox_id) is not None
+            reason = SuspendReason.NOT_CLAIMED if there else ClaimReason.SANDBOX_NOT_FOUND
+            why = "no claim of the fleet has made it" if there else "there is no such sandbox, or it has ended"
+            raise reason.error(f"cannot save {sandbox_id}: {why}", sandbox_id)
+        if known.state in ASLEEP:
+            raise ClaimReason.SANDBOX_SUSPENDED.error(f"cannot save {sandbox_id}: it sleeps", sandbox_id)
+        party = self._parties.of(await self._kubernetes.fleet.get(known.sandbox_id, reachable=True))
+        words = {"name": obj.meta.name, "labels": {OBJECT: obj.meta.uid}, "reason": "manual"}
+        last: Event = {}
+        owner = f"sandboxsnapshots/{obj.meta.name}"
+        days, count = obj.spec.days, obj.spec.count
+        saving = self._transfers.save(party, owner, words, keep_days=days, keep_count=count)
+        async with aclosing(saving) as events:
+            async for event in events:
+                last = event
+        return last
+
+    async def _say(self, obj: SandboxSnapshot, error: FleetError | None) -> None:
+        """Raises KubeError."""
+        reason = SavedReason.NOT_SAVED if error else SavedReason.SAVING
+        status = says(obj, reason, error.problem.message if error else "", self._clock())
+        if status != obj.status:
+            await self._merge(obj, {"status": encode(status)}, "status")
+
+    async def _create(self, namespace: str, name: str, snapshot_id: str) -> None:
+        metadata = {"namespace": namespace, "name": name, "finalizers": [FINALIZER]}
+        obj = {"apiVersion": API_VERSION, "kind": "SandboxSnapshot", "metadata": metadata}
+        with contextlib.suppress(AlreadyExists, Invalid):
+            await self._kube.create({**obj, "spec": {"snapshotID": snapshot_id}})
+
+    async def _finalizers(self, obj: SandboxSnapshot, ours: list[str]) -> None:
+        """Sets ours, and leaves those of others."""
+        found = await self._found_object(obj)
+        if found is not None:
+            others = [one for one in found["metadata"].get("finalizers") or () if one != FINALIZER]
+            meta = {"finalizers": [*others, *ours], "resourceVersion": found["metadata"]["resourceVersion"]}
+            with contextlib.suppress(NotFound, Conflict):
+                await self._kube.merge(_ref(obj), {"metadata": meta})
+
+    async def _found_object(self, obj: SandboxSnapshot) -> Json | None:
+        try:
+            found = await self._kube.get(_ref(obj))
+        except NotFound:
+            return None
+        return found if found["metadata"]["uid"] == obj.meta.uid else None
+
+    async def _merge(self, obj: SandboxSnapshot, patch: Json, subresource: str = "") -> None:
+        with contextlib.suppress(NotFound, Conflict):
+            await self._kube.merge(_ref(obj), {"metadata": {"uid": obj.meta.uid}, **patch}, subresource)
+
+
+def _ref(obj: SandboxSnapshot) -> Ref:
+    return Ref(SANDBOX_SNAPSHOT, obj.meta.namespace, obj.meta.name)

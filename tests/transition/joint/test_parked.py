@@ -1,0 +1,65 @@
+"""Operator and fleet together put sessions into snapshots: each goes on with all that it had."""
+
+import math
+import os
+
+import pytest
+from sandfleet_operator.fleet.kubernetes.snapshots import parking
+from sandfleet_operator.plan.sandbox import parked
+from transition.joint.play import faults
+from transition.joint.scenarios import a_late_end, a_parked_day, an_unattended_day, crash
+from transition.mutant import Mutant
+
+EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
+# Writes of the day. The short profile looks at some of them.
+WRITES, STEP = 90, 1 if EXAMPLES > 5 else 18
+
+
+def _whatever(seen, *, gone, now):
+    """As if a session were held for ever."""
+    said = seen.sandbox.status.snapshot
+    return said.id if said is not None and not said.filled and (gone or seen.sandbox.status.restores_from) else ""
+
+
+MUTANTS = (
+    Mutant("a session is not filled", a_parked_day, ((parking, "has_to_be_filled", lambda _: False),)),
+    Mutant("the owner's mode is not followed", a_parked_day, ((parking, "lacks_snapshot", lambda *_: False),)),
+    Mutant(
+        "any end of a pod proves it",
+        a_late_end,
+        ((parked, "restores_from", _whatever), (parked, "ENDING_SECONDS", -math.inf)),
+    ),
+)
+FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_parked_sessions_go_on_with_what_they_had(guarded):
+    assert faults(a_parked_day, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_idle_sessions_fall_asleep_and_lost_ones_go_back(guarded):
+    assert faults(an_unattended_day, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_an_operator_that_is_away_longer_than_a_session_is_held_loses_nothing(guarded):
+    assert faults(a_late_end, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_process_that_ends_at_any_write_changes_nothing(done):
+    for number in range(1, WRITES, STEP):
+
+        async def day(world, number=number):
+            crash(world, number, done=done)
+            await a_parked_day(world)
+
+        assert (number, faults(day)) == (number, [])
+
+
+@pytest.mark.parametrize("mutant", FINDS)
+def test_the_world_finds_what_loses_a_session(mutant):
+    with mutant.applied():
+        assert faults(mutant.finder) != []
