@@ -56,7 +56,7 @@ done
 rm -f "$context/wheels/.gitignore"
 echo 'humanize==4.11.0' > "$context/requirements.txt"
 fetch "$work/index" 3.11 --requirement "$context/requirements.txt"
-fetch "$work/index" 3.13 --find-links "$context/wheels" 'sandfleet-executor[search]'
+fetch "$work/index" 3.13 --find-links "$context/wheels" 'sandfleet-executor[jupyter,search,sql,wasm]'
 printf '[global]\nno-index = true\nfind-links = /index\n' > "$work/pip.conf"
 
 # name → number of the block on the page
@@ -77,11 +77,12 @@ PYTHON
         --volume "$work/pip.conf:/etc/pip.conf:ro" --file "$work/Dockerfile" --tag "localhost/sandfleet-own-$1" "$context" > /dev/null
 }
 build from-ours 0
-build copied 1
-build made 2
+build with-kernel 1
+build copied 2
+build made 3
 
 roots=
-for name in with-packages from-ours copied made; do
+for name in with-packages from-ours with-kernel copied made; do
     image=localhost/sandfleet-own-$name
     [ "$name" = with-packages ] && image=localhost/sandfleet-executor:with-packages
     container=$(buildah_here from --pull-never "$image")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,21 @@ PIECE = 1 << 20
 # A line in, a line out: what an interpreter takes for it by itself.
 NODE = "require('readline').createInterface({input: process.stdin}).on('line', (line) => console.log(require('vm').runInThisContext(line)))"
 DUCKDB = "import duckdb, sys\nfor line in sys.stdin: print(duckdb.sql(line).fetchall(), flush=True)"
+OWN = {"javascript": ["node", "-e", NODE], "sql": ["python3", "-c", DUCKDB]}
+OVER_A_PIPE = """
+import json, subprocess, sys, time
+line, count, *argv = sys.argv[1:]
+process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+taken = []
+for _ in range(int(count) + 3):
+    start = time.perf_counter()
+    process.stdin.write(line.encode() + b"\\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    taken.append((time.perf_counter() - start) * 1e3)
+# The first ones start the interpreter.
+print(json.dumps(taken[3:]))
+"""
 FRAME = "import pandas as pd\ndf = pd.DataFrame({'a': range(1_000_000), 'b': 0.5})"
 # Nothing, in each language beside Python.
 NOTHING = {"bash": ":", "javascript": "1", "sql": "SELECT 1"}
@@ -41,35 +57,30 @@ def figures() -> Iterator[Figure]:
 
 async def measure() -> list[Figure]:
     async with await AsyncSandbox.create() as sandbox:
-        has = (await sandbox.environment()).languages
-        found = [figure for language in NOTHING if language in has for figure in await beside_python(sandbox, language)]
-        if "javascript" in has:
-            found.append(await beside_own("javascript", sandbox, ["node", "-e", NODE]))
-        if "sql" in has:
-            found.append(await beside_own("sql", sandbox, [sys.executable, "-c", DUCKDB]))
-            found += await tables(sandbox)
-        return found
+        found = await cells(sandbox)
+        return [*found, *await tables(sandbox)] if "sql" in (await sandbox.environment()).languages else found
 
 
-async def beside_own(language: str, sandbox: AsyncSandbox, argv: list[str]) -> Figure:
-    """A trivial cell beside the language's own evaluation of the same, in this run."""
-    progress(f"cells of {language}, and its own interpreter's")
-    own: list[float] = []
-    process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
-    assert process.stdin
-    assert process.stdout
+async def cells(sandbox: AsyncSandbox, *, where: str = "") -> list[Figure]:
+    has = (await sandbox.environment()).languages
+    found = [
+        figure
+        for language in NOTHING
+        if language in has
+        for figure in await beside_python(sandbox, language, where=where)
+    ]
+    return [*found, *[await beside_own(sandbox, language, where=where) for language in OWN if language in has]]
 
-    async def evaluate() -> None:
-        process.stdin.write(f"{NOTHING[language]}\n".encode())
-        await process.stdout.readline()
 
-    mine: list[float] = []
+async def beside_own(sandbox: AsyncSandbox, language: str, *, where: str = "") -> Figure:
+    """A trivial cell beside the language's own evaluation of the same, by a program in the same sandbox."""
+    progress(f"cells of {language}, and its own interpreter's{where}")
+    own, mine = [], []
     for _ in range(ROUNDS):
-        own += await timed(evaluate, CELLS)
+        said = await sandbox.commands.run(["python3", "-c", OVER_A_PIPE, NOTHING[language], str(CELLS), *OWN[language]])
+        own += json.loads(said.stdout)
         mine += await timed(lambda: sandbox.run_code(NOTHING[language], language=language), CELLS)
-    process.stdin.close()
-    await process.wait()
-    name = f"trivial cell of {language} through the client, p50"
+    name = f"trivial cell of {language} through the client{where}, p50"
     return Figure(name, quantile(mine, 0.5), "ms", quantile(own, 0.5), "beside its own evaluation over a pipe")
 
 

@@ -73,7 +73,7 @@ async def measure(host: PodHost) -> AsyncIterator[list[Figure]]:
     try:
         async with running(host) as executor, await AsyncSandbox.create() as here:
             yield await latencies(executor.sandbox, here)
-            yield await languages.beside_python(executor.sandbox, "bash", where=" in a pod")
+            yield await languages.cells(executor.sandbox, where=" in a pod")
             yield await floods(executor, here)
         yield await starts(host)
         yield await idle(host)

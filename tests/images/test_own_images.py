@@ -16,12 +16,23 @@ from sandfleet.errors import SandfleetError
 from support.wheels import wheel
 
 ROOTS = dict(pair.split("=", 1) for pair in os.environ.get("SANDFLEET_ROOTS", "").split())
-# What Python each has, and what of it is there beside the executor.
+# What Python each has, what of it is there beside the executor, and in which languages code runs.
+OURS = {"python", "bash", "javascript", "typescript", "sql"}
 EXPECTED = {
-    "with-packages": ("3.11", "tabulate"),
-    "from-ours": ("3.11", "humanize"),
-    "copied": ("3.11", "tabulate"),
-    "made": ("3.13", "ipython"),
+    "with-packages": ("3.11", "tabulate", OURS),
+    "from-ours": ("3.11", "humanize", OURS),
+    "with-kernel": ("3.11", "tabulate", OURS | {"jupyter-ir"}),
+    "copied": ("3.11", "tabulate", OURS),
+    # Debian 13 has Node 20.
+    "made": ("3.13", "ipython", OURS - {"typescript"}),
+}
+TWO = {
+    "python": "print(1 + 1)",
+    "bash": "echo $((1 + 1))",
+    "javascript": "console.log(1 + 1)",
+    "typescript": "console.log((1 as number) + 1)",
+    "sql": "COPY (SELECT 1 + 1) TO '/dev/stdout' (HEADER false);",
+    "jupyter-ir": "cat(1 + 1, '\\n', sep = '')",
 }
 PROGRAM = [
     "/opt/sandfleet/venv/bin/python",
@@ -137,10 +148,12 @@ async def test_an_executor_in_the_image_runs_code_and_lists_its_packages(executo
     assert {"user", "pid", "mount", "network"} <= set(described.separations)
     assert (await sandbox.run_code("import own_package; own_package.VALUE")).text == "'declared'"
     assert (await sandbox.commands.run("id -u; touch /usr/x || echo read-only")).stdout == "1000\nread-only\n"
-    python, package = EXPECTED[executor.name]
+    python, package, languages = EXPECTED[executor.name]
     found = await sandbox.environment()
     assert found.python_version.startswith(f"{python}.")
-    assert set(found.languages) == {"python", "bash"}
+    assert set(found.languages) == languages
+    for language in sorted(languages):
+        assert (await sandbox.run_code(TWO[language], language=language, timeout=120)).logs.stdout == "2\n"
     assert {each.name.lower(): each.origin for each in found.packages}[package] == "image"
     assert [(each.state, each.origin) for each in found.declared] == [
         ("installed", "workspace"),

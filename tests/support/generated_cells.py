@@ -24,14 +24,15 @@ class Said(NamedTuple):
     error: str | None
 
 
-# IPython shows a function with its module and arguments, Python with its place in memory.
+# IPython shows a function with its module and arguments, Python with its place in memory; and a class by its name alone.
 FUNCTION = re.compile(r"<function (?:__main__\.)?(\w+)(?: at 0x[0-9a-f]+|\([^)]*\))>")
+CLASS = re.compile(r"<class '(__main__\.\w+)'>")
 
 
 def alike(said: Said) -> Said:
     """Without what differs from process to process."""
     out, text = (FUNCTION.sub(r"<function \1>", each or "") for each in (said.out, said.text))
-    return Said(out, None if said.text is None else text, said.error)
+    return Said(out, None if said.text is None else CLASS.sub(r"\1", text), said.error)
 
 
 class Maker:
@@ -66,6 +67,19 @@ class Maker:
 
 
 class Python(Maker):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        # Apart from other values: their text has a place in memory.
+        self.functions: list[str] = []
+
+    def new_function(self) -> str:
+        self.functions.append(f"f{len(self.functions)}")
+        return self.functions[-1]
+
+    def call(self) -> str:
+        name = self.random.choice(self.functions[-8:]) if self.functions else "len"
+        return f"{name}({self.number()})"
+
     def whole(self) -> str:
         """An integer."""
         return self.pick(self.number, lambda: f"len(str({self.value(1)}))", lambda: f"len({self.word()!r})")
@@ -85,6 +99,7 @@ class Python(Maker):
             lambda: f"f'{{{self.number()}:>5}}|'",
             lambda: f"[i * 2 for i in range({self.random.randrange(5)})]",
             lambda: f"(lambda n: n if n else {below()})({below()})",
+            self.call,
             below,
         )
 
@@ -94,13 +109,14 @@ class Python(Maker):
             lambda: f"print({self.value()}, {self.value(1)}, sep='|')",
             lambda: f"for i in range({self.random.randrange(4)}):\n    print(i, {self.value(1)})",
             lambda: f"try:\n    print({self.value()})\nexcept Exception as error:\n    print(type(error).__name__)",
-            lambda: f"def {self.new_name()}(n=2):\n    return n * {self.number()}",
+            lambda: f"def {self.new_function()}(n=2):\n    return n * {self.number()}",
             lambda: f"class {self.new_name()}:\n    at = {self.value(1)}\n    def __repr__(self): return 'own'",
         )
 
     def cell(self) -> str:
         lines = [self.statement() for _ in range(self.random.randrange(3))]
-        return "\n".join([*lines, self.value()])
+        shown = self.functions[-1] if self.functions and self.random.random() < 0.05 else self.value()
+        return "\n".join([*lines, shown])
 
 
 class JavaScript(Maker):
@@ -208,7 +224,31 @@ class Sql(Maker):
         return ";\n".join([*lines, last])
 
 
-MAKERS = {"python": Python, "javascript": JavaScript, "bash": Bash, "sql": Sql, "jupyter-python3": Python}
+class TypeScript(JavaScript):
+    def value(self, depth: int = 2) -> str:
+        below = super().value(depth)
+        return self.random.choice(
+            [below, below, below, f"({below} as any)", f"({below})!", f"({below} satisfies unknown)"]
+        )
+
+    def statement(self) -> str:
+        return self.pick(
+            super().statement,
+            super().statement,
+            lambda: f"const {self.new_name()}: any = {self.value()};",
+            lambda: f"type T{self.random.randrange(100)} = {{ at: number, to?: string[] }};",
+            lambda: f"function {self.new_name()}<T>(n: T, more?: unknown): T {{ return n }}",
+        )
+
+
+MAKERS = {
+    "python": Python,
+    "javascript": JavaScript,
+    "typescript": TypeScript,
+    "bash": Bash,
+    "sql": Sql,
+    "jupyter-python3": Python,
+}
 
 
 def cells(language: str, seed: int, count: int) -> Iterator[str]:
@@ -236,11 +276,13 @@ for line in sys.stdin:
 NODE_ITSELF = """
 const util = require("node:util"), vm = require("node:vm");
 const shown = { depth: 4, maxArrayLength: 100, maxStringLength: 1 << 20 };
+const strip = process.argv[1] ? (code) => require("node:module").stripTypeScriptTypes(code, { mode: "strip" }) : (code) => code;
+process.emitWarning = () => {};
 require("node:readline").createInterface({ input: process.stdin }).on("line", (line) => {
   let out = "", text = null, error = null;
   console.log = (...given) => { out += util.format(...given) + "\\n"; };
   try {
-    const value = vm.runInThisContext(JSON.parse(line));
+    const value = vm.runInThisContext(strip(JSON.parse(line)));
     text = value === undefined ? null : util.inspect(value, shown);
   } catch (raised) { error = raised.name; }
   process.stdout.write(JSON.stringify([out, text, error]) + "\\n");
@@ -271,6 +313,7 @@ def directly(language: str, given: list[str]) -> list[Said]:
         "python": [sys.executable, "-c", PYTHON_ITSELF],
         "jupyter-python3": [sys.executable, "-c", PYTHON_ITSELF],
         "javascript": [NODE, "-e", NODE_ITSELF],
+        "typescript": [NODE, "-e", NODE_ITSELF, "typed"],
         "sql": [sys.executable, "-c", DUCKDB_ITSELF],
     }[language]
     lines = "".join(json.dumps(each) + "\n" for each in given)
