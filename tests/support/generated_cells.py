@@ -24,7 +24,7 @@ class Said(NamedTuple):
     error: str | None
 
 
-# IPython shows a function with its module and arguments, Python with its place in memory; and a class by its name alone.
+# IPython shows a function with its module and arguments, Python with its place in memory; a class by its name.
 FUNCTION = re.compile(r"<function (?:__main__\.)?(\w+)(?: at 0x[0-9a-f]+|\([^)]*\))>")
 CLASS = re.compile(r"<class '(__main__\.\w+)'>")
 

@@ -1,4 +1,4 @@
-"""What contexts of JavaScript and TypeScript alone have: modules, rich results, places of errors, ends and interrupts."""
+"""What contexts of JavaScript and TypeScript alone have: modules, rich results, places of errors, interrupts."""
 
 import asyncio
 import json

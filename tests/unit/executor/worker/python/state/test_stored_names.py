@@ -134,7 +134,7 @@ def test_functions_and_classes_of_an_earlier_version_are_restored(tmp_path):
         "even.__globals__ is globals()": "True",
         "(up(), counter()())": "(2, 1)",
         "(point.doubled(), type(point) is Point)": "(Point(2, 4), True)",
-        "ask.__name__": "'refuse_input'",
+        "ask.__name__": "'read_input'",
     }
     restored = Restored(tmp_path, list(questions))
     assert restored.answers == list(questions.values())
@@ -143,7 +143,7 @@ def test_functions_and_classes_of_an_earlier_version_are_restored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("function", "module"), [(pickles.live_namespace, "pickles"), (streams.refuse_input, "streams")]
+    ("function", "module"), [(pickles.live_namespace, "pickles"), (streams.read_input, "streams")]
 )
 def test_states_name_the_workers_functions_as_they_always_did(function, module):
     assert function.__module__ == f"sandfleet_executor.worker.{module}"
