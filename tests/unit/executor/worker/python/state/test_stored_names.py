@@ -134,6 +134,7 @@ def test_functions_and_classes_of_an_earlier_version_are_restored(tmp_path):
         "even.__globals__ is globals()": "True",
         "(up(), counter()())": "(2, 1)",
         "(point.doubled(), type(point) is Point)": "(Point(2, 4), True)",
+        # Its state has the name `refuse_input`.
         "ask.__name__": "'read_input'",
     }
     restored = Restored(tmp_path, list(questions))
@@ -142,9 +143,7 @@ def test_functions_and_classes_of_an_earlier_version_are_restored(tmp_path):
     assert restored.named("unrestored") == []
 
 
-@pytest.mark.parametrize(
-    ("function", "module"), [(pickles.live_namespace, "pickles"), (streams.read_input, "streams")]
-)
+@pytest.mark.parametrize(("function", "module"), [(pickles.live_namespace, "pickles"), (streams.read_input, "streams")])
 def test_states_name_the_workers_functions_as_they_always_did(function, module):
     assert function.__module__ == f"sandfleet_executor.worker.{module}"
     assert pickle.loads(pickle.dumps(function)) is function
