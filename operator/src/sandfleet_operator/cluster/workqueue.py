@@ -13,7 +13,7 @@ Key = TypeVar("Key", bound=Hashable)
 # Before a key whose round failed is looked at again.
 BACKOFF = Backoff(first=0.5, longest=60.0)
 # Rounds that begin before others get their turn: one that waits for nothing takes a millisecond or less.
-TURN = 4
+TURN = 2
 # Rounds of single keys that go before one of those that wait behind them.
 PASSED = 3
 
