@@ -341,7 +341,7 @@ def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace
     inline = {**filled, "workspace": {"retention": "Delete", "ephemeral": False}}
     for name in ("resources", "executionLimits", "contracts"):
         del inline[name]
-    assert sandbox == {"operatingMode": "Running", "inline": inline}
+    assert sandbox == {"operatingMode": "Running", "onIdle": "End", "recovery": "Workspace", "inline": inline}
 
 
 def test_kubectl_explains_the_fields(cluster: Cluster):

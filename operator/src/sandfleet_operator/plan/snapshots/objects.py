@@ -7,6 +7,7 @@
 Each step may be the last before this process ends: the next round finds in objects and store what is left to do.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,8 @@ KEEPING = frozenset({"suspend", "automatic"})
 # A snapshot of such a reason that no CodeSandbox names is left alone for so long: it may be about to be named.
 ORPHAN_SECONDS = 900.0
 MAX_MESSAGE, MAX_LISTED = 1024, 64
+# Of an object; a snapshot's may have dots.
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # Objects and snapshots that one round looks at.
 MOST = 5_000
 UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
@@ -91,7 +94,8 @@ def steps(
         if facts["id"] in shown:
             continue
         if facts["reason"] not in KEEPING:
-            name = facts["name"] if facts["name"] and facts["name"] not in taken else f"snapshot-{facts['id']}"
+            is_free = NAME.fullmatch(facts["name"]) and facts["name"] not in taken
+            name = facts["name"] if is_free else f"snapshot-{facts['id']}"
             taken.add(name)
             made.append(Create(name, facts["id"]))
         elif named.get(facts["sandbox"]) != facts["id"] and now - facts["created_ms"] / 1000 > ORPHAN_SECONDS:

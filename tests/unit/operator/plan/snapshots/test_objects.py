@@ -103,7 +103,8 @@ def test_a_snapshot_that_was_taken_over_the_api_becomes_an_object():
     # One of the same name is there.
     made = steps([an_object("after-etl", snapshot_id="s-0")], [facts("s-0"), facts()], {}, NOW)
     assert Create("snapshot-s-1", "s-1") in made
-    assert steps([], [facts(name="")], {}, NOW) == [Create("snapshot-s-1", "s-1")]
+    for name in ("", "with.dots"):
+        assert steps([], [facts(name=name)], {}, NOW) == [Create("snapshot-s-1", "s-1")]
 
 
 @pytest.mark.parametrize("reason", ["suspend", "automatic"])
