@@ -34,7 +34,7 @@ STREAM = bytes(arrow.streamed(BIG))
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def spoken(sandbox):
     """The languages that the sandbox has."""
-    found = await sandbox.run_code("import pandas, polars, pyarrow")
+    found = await sandbox.run_code("import pandas, pyarrow")
     if found.error:
         pytest.skip(f"the sandbox lacks a library: {found.error.value}")
     return set((await sandbox.environment()).languages)
@@ -65,6 +65,11 @@ async def rows(sandbox, context, name="df"):
     execution = await sandbox.run_code(COUNT[context.language].format(name), context=context, timeout=PATIENCE)
     assert (execution.outcome, execution.lost) == ("ok", ()), execution
     return int(execution.logs.stdout)
+
+
+async def with_polars(sandbox):
+    """Whether code can use it: our image is without."""
+    return not (await sandbox.run_code("import polars")).error
 
 
 def header(context, **options):
@@ -124,7 +129,10 @@ REFUSED = {
 
 
 async def test_what_cannot_be_got_is_refused_with_its_reason_and_its_column(sandbox, mine):
+    has_polars = await with_polars(sandbox)
     for code, reason, words in REFUSED[mine.language]:
+        if "polars" in code and not has_polars:
+            continue
         assert (await sandbox.run_code(code, context=mine)).ok
         with pytest.raises(PreconditionFailed, match="cannot get bad") as raised:
             await mine.get("bad")
@@ -136,6 +144,8 @@ async def test_what_cannot_be_got_is_refused_with_its_reason_and_its_column(sand
 
 
 async def test_a_column_that_a_language_has_not_is_named_and_replaces_nothing(sandbox, mine):
+    if mine.language == "python" and not await with_polars(sandbox):
+        pytest.skip("the sandbox has no polars, and a table of Arrow may have two columns of one name")
     wrong = {"sql": pa.table({"odd": pa.array([np.float16(1)])}), "python": pa.table([[1], [2]], names=["odd", "odd"])}
     with pytest.raises(PreconditionFailed, match=r"cannot put df: .*odd") as raised:
         await mine.put("df", wrong[mine.language], library="polars")
