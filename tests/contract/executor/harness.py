@@ -171,6 +171,10 @@ class ExecutorUnderTest:
         answer = await self._admin("Resume", session_pb2.ResumeRequest())
         return answer.resumption if answer.HasField("resumption") else None
 
+    async def describe(self):
+        """SessionService.Describe."""
+        return await self._admin("Describe", session_pb2.DescribeRequest())
+
     async def _admin(self, method, request):
         async with self.channel() as channel:
             call = getattr(session_pb2_grpc.SessionServiceStub(channel), method)

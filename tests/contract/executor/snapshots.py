@@ -48,9 +48,9 @@ async def save(executor, *, known=False, **options):
     return found
 
 
-def requests_of(snapshot, *, replace=True, force=False, piece_bytes=100_000, piece_entries=200):
+def requests_of(snapshot, *, replace=True, force=False, prepare="", piece_bytes=100_000, piece_entries=200):
     """The messages of a Restore."""
-    header = pb.RestoreRequest.Header(facts=snapshot.facts, replace=replace, force=force)
+    header = pb.RestoreRequest.Header(facts=snapshot.facts, replace=replace, force=force, prepare=prepare)
     yield pb.RestoreRequest(header=header)
     for at in range(0, len(snapshot.entries), piece_entries):
         yield pb.RestoreRequest(piece=pb.SnapshotPart(entries=snapshot.entries[at : at + piece_entries]))

@@ -89,6 +89,55 @@ async def test_files_variables_and_services_come_into_another_sandbox(starting):
         assert (await second.sandbox.run_code(question)).text == str(tells_holes)
 
 
+PREPARED = """
+open('kept', 'w').write('x' * 100_000)
+class Loud:
+    def __reduce__(self):
+        return (print, ('unpickled in the session',))
+x = [41]; loud = Loud()
+"""
+
+
+async def test_a_warm_sandbox_is_filled_and_its_variables_come_with_its_session(starting):
+    async with starting() as first:
+        await run(first.sandbox, PREPARED, None)
+        await first.sandbox.services.apply([spec("web")])
+        snapshot, session = await save(first), first.config["sandbox_id"]
+        # The control: one with a session is not filled for another.
+        assert await refusal(restore(first, snapshot, prepare="s-1")) == ("FAILED_PRECONDITION", "SessionOpen")
+    async with starting(session=None) as warm:
+        assert await refusal(restore(warm, snapshot)) == ("FAILED_PRECONDITION", "NoSession")
+        assert (await warm.describe()).prepared == ""
+        before = await warm.describe()
+        # Again, as by a fleet that does not know whether its call came through.
+        for _ in range(2):
+            await restore(warm, snapshot, prepare="s-1")
+        said = await warm.describe()
+        assert (said.prepared, said.session_id, said.kernel) == ("s-1", "", before.kernel)
+        await warm.open(session)
+        assert (await warm.describe()).prepared == ""
+        execution = await warm.sandbox.run_code("x += [1]; (x, len(open('kept').read()))")
+        assert execution.text == "([41, 1], 100000)"
+        await in_state(warm.sandbox.services, "web", "ready")
+        assert await refusal(restore(warm, snapshot, prepare="s-1")) == ("FAILED_PRECONDITION", "SessionOpen")
+
+
+async def test_a_prepared_sandbox_stays_prepared_when_its_executor_starts_again(starting):
+    async with starting() as first:
+        await run(first.sandbox, PREPARED, None)
+        snapshot = await save(first)
+    async with starting(session=None, restarts=True) as warm:
+        await restore(warm, snapshot, prepare="s-1")
+        kept = warm.kept
+    async with starting(session=None, **kept) as again:
+        assert (await again.describe()).prepared == "s-1"
+        await again.open("mine")
+        assert (await again.sandbox.run_code("x")).text == "[41]"
+    # It belongs to that session from then on: another one on this workspace gets the files alone.
+    async with starting(session="other", **kept) as other:
+        assert (await other.sandbox.run_code("'x' in globals(), len(open('kept').read())")).text == "(False, 100000)"
+
+
 async def refusal(call):
     """Code and reason of a call that fails."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -40,7 +40,13 @@ from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.snapshots.assembly import InvalidStream
 from sandfleet_executor.core.snapshots.entries import InvalidEntry
-from sandfleet_executor.core.snapshots.session import NoSessionError, NotEmptyError, SnapshotRunningError
+from sandfleet_executor.core.snapshots.session import (
+    NoSessionError,
+    NotEmptyError,
+    NotPreparableError,
+    SessionOpenError,
+    SnapshotRunningError,
+)
 from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
 from sandfleet_executor.effects.contexts import state_store
 from sandfleet_executor.effects.contexts.copies import NotCopiedError
@@ -255,6 +261,8 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (SnapshotRunningError, Code.FAILED_PRECONDITION, "SnapshotRunning", True),
     (NotEmptyError, Code.FAILED_PRECONDITION, "WorkspaceNotEmpty", False),
     (NoSessionError, Code.FAILED_PRECONDITION, "NoSession", True),
+    (SessionOpenError, Code.FAILED_PRECONDITION, "SessionOpen", False),
+    (NotPreparableError, Code.FAILED_PRECONDITION, "NotPreparable", False),
     (InvalidEntry, Code.INVALID_ARGUMENT, "InvalidEntry", False),
     (InvalidStream, Code.INVALID_ARGUMENT, "InvalidStream", False),
     (NotBrokeredError, Code.FAILED_PRECONDITION, "ContractNotBrokered", False),

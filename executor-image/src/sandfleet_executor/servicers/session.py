@@ -91,6 +91,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
             said = describe(self._session, await self._session.namespaces.get())
         if (idle := self._suspender.idle()) is not None:
             said.idle.CopyFrom(convert.duration(idle))
+        said.prepared = await self._suspender.prepared()
         return said
 
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.GetEnvironmentResponse:

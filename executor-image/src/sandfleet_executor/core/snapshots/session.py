@@ -21,6 +21,14 @@ class NoSessionError(RuntimeError):
     """The sandbox is not bound to a session yet."""
 
 
+class SessionOpenError(RuntimeError):
+    """The sandbox is not warm any more."""
+
+
+class NotPreparableError(RuntimeError):
+    """Nothing of the sandbox outlives its executor, so that it cannot keep variables for a session."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What the executor says of a session. `created` in nanoseconds of the epoch, times in seconds."""
@@ -54,6 +62,8 @@ class Wanted:
     force: bool
     # What the session did after this time is undone, in seconds of the epoch; None: it was not lost.
     undone_since: float | None = None
+    # The snapshot that a warm sandbox is filled with, whose session comes later; empty: of a session.
+    prepare: str = ""
 
 
 WENT_BACK = "WentBack"

@@ -88,6 +88,11 @@ class Record:
     stopped: tuple[str, ...] = ()
     # Executors that have begun to bring it back.
     tries: int = 0
+    # The snapshot that a warm sandbox was filled with: of the first session that opens. Empty: of `session_id`.
+    snapshot: str = ""
+
+    def is_of(self, session_id: str) -> bool:
+        return bool(self.snapshot) or self.session_id == session_id
 
     def encode(self) -> bytes:
         said = asdict(self) | {"services": [base64.b64encode(one).decode("ascii") for one in self.services]}
@@ -104,6 +109,7 @@ def decode(text: bytes) -> Record:
             services=tuple(base64.b64decode(one, validate=True) for one in said["services"]),
             stopped=tuple(map(str, said["stopped"])),
             tries=int(said["tries"]),
+            snapshot=str(said.get("snapshot", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadRecord(f"cannot read what the suspended session has kept: {error}") from error

@@ -189,12 +189,16 @@ class Session:
     # Lease and idleness
 
     async def open(self, claim: Claim, prepare: Callable[[], Awaitable[None]]) -> Namespace:
-        """Binds the sandbox to a session, or renews its lease. Raises MismatchError, NamespaceError and BadRequest.
+        """Binds the sandbox to a session, or renews its lease.
+
+        Raises MismatchError, RestoringError, NamespaceError and BadRequest.
 
         `prepare` is awaited before anything of the session begins.
         """
         if not self.session_id:
             await self.mounts.check(claim.mounts)
+            if self.restoring:
+                raise RestoringError(f"cannot open session {claim.session_id}: the sandbox is being filled")
         if self.session_id and self.session_id != claim.session_id:
             raise MismatchError(f"cannot open session {claim.session_id}: the sandbox belongs to another one")
         self.tenancy.lease = claim.lease

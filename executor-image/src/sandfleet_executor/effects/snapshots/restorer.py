@@ -12,7 +12,9 @@ from sandfleet_executor.core.snapshots.entries import Entry, InvalidEntry, Kind,
 from sandfleet_executor.core.snapshots.session import (
     NoSessionError,
     NotEmptyError,
+    NotPreparableError,
     Restored,
+    SessionOpenError,
     Wanted,
     kept,
     went_back,
@@ -87,8 +89,8 @@ class Restorer:
     async def restore(self, wanted: Wanted, pieces: AsyncIterator[Piece | Totals]) -> Restored:
         """Takes the pieces up to the totals that end them.
 
-        Raises InvalidEntry, InvalidStream, NotEmptyError, NoSessionError, InUseError, BadRequest, StateError and
-        OSError; then the session is as it was.
+        Raises InvalidEntry, InvalidStream, NotEmptyError, NoSessionError, SessionOpenError, NotPreparableError,
+        InUseError, BadRequest, StateError and OSError; then the session is as it was.
         """
         await self._check(wanted)
         assembly = Assembly()
@@ -99,7 +101,11 @@ class Restorer:
                 assembly.finish(sent)
                 contexts = kept(wanted.record.contexts, frozenset(states.names))
                 record = replace(wanted.record, contexts=contexts, session_id=self._session.session_id, tries=0)
-                ended = await self._put_in_place(record, await self._threads.run(filler.finish))
+                filled = await self._threads.run(filler.finish)
+                if wanted.prepare:
+                    await self._prepare(replace(record, session_id="", snapshot=wanted.prepare), filled)
+                    return Restored(assembly.totals, filler.unrestored, ())
+                ended = await self._put_in_place(record, filled)
                 if wanted.undone_since is not None:
                     self._session.tell(went_back(wanted.undone_since))
                 return Restored(assembly.totals, filler.unrestored, ended)
@@ -121,16 +127,25 @@ class Restorer:
 
     async def _check(self, wanted: Wanted) -> None:
         session = self._session
-        if not session.session_id:
+        if wanted.prepare:
+            self._check_warm()
+        elif not session.session_id:
             raise NoSessionError("cannot restore: the sandbox has no session yet")
         for one in wanted.record.contexts:
             check_id("context id", one.id)
-        await session.packages.settled(None)
+        if not wanted.prepare:
+            await session.packages.settled(None)
         self._suspender.check(wanted.record)
         if not wanted.replace and not await self._threads.run(swap.is_empty, self._workspace_fd):
             raise NotEmptyError("cannot restore: the workspace is not empty")
         if not (wanted.replace and wanted.force) and (live := session.executions.live()):
             raise InUseError("ExecutionRunning", f"{live[0].id} is running or waiting")
+
+    def _check_warm(self) -> None:
+        if self._session.session_id:
+            raise SessionOpenError("cannot fill the sandbox: it has a session")
+        if not self._suspender.lasts:
+            raise NotPreparableError("cannot fill the sandbox: it has no place for variables that wait for a session")
 
     async def _receive(
         self, assembly: Assembly, pieces: AsyncIterator[Piece | Totals], states: StatesWriter, filler: Filler
@@ -156,22 +171,37 @@ class Restorer:
             return Tree.WORKSPACE
         return tree
 
+    async def _prepare(self, record: Record, filled: Filled) -> None:
+        """Of a warm sandbox: no code of a user runs in it, and none begins before all is in place."""
+        self._check_warm()
+        self._session.restoring = True
+        try:
+            mark = await self._exchanged(record, filled)
+        finally:
+            self._session.restoring = False
+        self._session.disk.count(0)
+        await self._threads.run(swap.remove_forced, self._workspace_fd, bytes.fromhex(mark.old))
+
+    async def _exchanged(self, record: Record, filled: Filled) -> Mark:
+        mark = _mark(filled, record)
+        await asyncio.to_thread(self._marks.write, mark)
+        try:
+            await self._exchange(mark)
+        except OSError:
+            await self._undo(mark)
+            raise
+        await asyncio.to_thread(self._finish, mark)
+        if self._session.mounts.folders():
+            # They lead to the folders that were there before.
+            await self._session.namespaces.close()
+        return mark
+
     async def _put_in_place(self, record: Record, filled: Filled) -> tuple[str, ...]:
         session = self._session
         session.restoring = True
         try:
             ended = await self._end_what_runs()
-            mark = _mark(filled, record)
-            await asyncio.to_thread(self._marks.write, mark)
-            try:
-                await self._exchange(mark)
-            except OSError:
-                await self._undo(mark)
-                raise
-            await asyncio.to_thread(self._finish, mark)
-            if session.mounts.folders():
-                # They lead to the folders that were there before.
-                await session.namespaces.close()
+            mark = await self._exchanged(record, filled)
         finally:
             session.restoring = False
             session.services.release()

@@ -209,12 +209,17 @@ class Suspender:
         record = await asyncio.to_thread(self._read)
         if record is None:
             return
-        if record.session_id != self._session.session_id or record.tries >= MAX_TRIES:
+        own = self._session.session_id
+        if not record.is_of(own) or record.tries >= MAX_TRIES:
             # Of another session of the workspace; or all who tried have ended at it.
             await asyncio.to_thread(self._forget)
             return
+        if record.snapshot:
+            self._session.journal.put("restored", {"session": own, "contexts": len(record.contexts)})
         with contextlib.suppress(StateError):
-            await asyncio.to_thread(self._write, replace(record, tries=record.tries + 1))
+            # From now on it is of this session alone.
+            mine = replace(record, session_id=own, snapshot="", tries=record.tries + 1)
+            await asyncio.to_thread(self._write, mine)
         # Before any cell can be asked for: those that come wait for their context.
         contexts = [(one, self._again(one)) for one in record.contexts]
         services = self._declare(record)
@@ -224,6 +229,16 @@ class Suspender:
         """Raises BadRequest where services of another executor's record cannot be declared."""
         for one in record.services:
             self._codec.decode(one)
+
+    async def prepared(self) -> str:
+        """The snapshot that the sandbox was filled with, while it is warm; empty: none."""
+        record = None if self._session.session_id else await asyncio.to_thread(self._read)
+        return record.snapshot if record is not None else ""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether what it keeps outlives the executor."""
+        return self._folder is not None
 
     async def take_on(self, record: Record) -> None:
         """Brings back what a snapshot has, in a session that has begun and has no contexts; `keep` has its record."""

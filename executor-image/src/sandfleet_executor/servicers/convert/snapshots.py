@@ -144,7 +144,8 @@ def wanted(header: pb.RestoreRequest.Header) -> Wanted:
     since = None
     if header.HasField("undone_since"):
         since = min(max(0.0, header.undone_since.seconds + header.undone_since.nanos / 1e9), MAX_TIME)
-    return Wanted(record, replace=header.replace, force=header.force, undone_since=since)
+    prepare = requests.check_id("snapshot id", header.prepare) if header.prepare else ""
+    return Wanted(record, replace=header.replace, force=header.force, undone_since=since, prepare=prepare)
 
 
 def _kept(message: pb.SavedContext) -> KeptContext:

@@ -162,7 +162,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages", "mounts", "preload", "idle")
+    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages", "mounts", "preload", "idle", "prepared")
     class MountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +186,7 @@ class DescribeResponse(_message.Message):
     MOUNTS_FIELD_NUMBER: _ClassVar[int]
     PRELOAD_FIELD_NUMBER: _ClassVar[int]
     IDLE_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     session_id: str
@@ -202,7 +203,8 @@ class DescribeResponse(_message.Message):
     mounts: _containers.ScalarMap[str, str]
     preload: _containers.RepeatedCompositeFieldContainer[PreloadedModule]
     idle: _duration_pb2.Duration
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[_Union[PreloadedModule, _Mapping]]] = ..., idle: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    prepared: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[_Union[PreloadedModule, _Mapping]]] = ..., idle: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., prepared: _Optional[str] = ...) -> None: ...
 
 class PreloadedModule(_message.Message):
     __slots__ = ("module", "state", "problem")

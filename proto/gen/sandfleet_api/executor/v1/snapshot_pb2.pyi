@@ -214,16 +214,18 @@ class UnholdResponse(_message.Message):
 class RestoreRequest(_message.Message):
     __slots__ = ("header", "piece", "end")
     class Header(_message.Message):
-        __slots__ = ("facts", "replace", "force", "undone_since")
+        __slots__ = ("facts", "replace", "force", "undone_since", "prepare")
         FACTS_FIELD_NUMBER: _ClassVar[int]
         REPLACE_FIELD_NUMBER: _ClassVar[int]
         FORCE_FIELD_NUMBER: _ClassVar[int]
         UNDONE_SINCE_FIELD_NUMBER: _ClassVar[int]
+        PREPARE_FIELD_NUMBER: _ClassVar[int]
         facts: SnapshotFacts
         replace: bool
         force: bool
         undone_since: _timestamp_pb2.Timestamp
-        def __init__(self, facts: _Optional[_Union[SnapshotFacts, _Mapping]] = ..., replace: _Optional[bool] = ..., force: _Optional[bool] = ..., undone_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+        prepare: str
+        def __init__(self, facts: _Optional[_Union[SnapshotFacts, _Mapping]] = ..., replace: _Optional[bool] = ..., force: _Optional[bool] = ..., undone_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., prepare: _Optional[str] = ...) -> None: ...
     HEADER_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]

@@ -102,7 +102,8 @@ class SnapshotServiceServicer:
         one through a link, a device (InvalidEntry). Not to be retried.
         FAILED_PRECONDITION  the workspace is not empty and `replace` is not set (reason WorkspaceNotEmpty), or an execution is running and
         `force` is not set (ExecutionRunning), or another Save or Restore is at work (SnapshotRunning), or it has no
-        session yet (NoSession). To be retried when that has changed.
+        session yet (NoSession). To be retried when that has changed. With `prepare` the sandbox has a session
+        (SessionOpen), or nothing of it outlives its executor (NotPreparable). Not to be retried.
         RESOURCE_EXHAUSTED   the files, or the variables, have no room in the workspace's limit (reason NoSpace). To be retried when there
         is some.
         CANCELLED            the stream ended before its end was said (reason StreamBroken). To be retried.
