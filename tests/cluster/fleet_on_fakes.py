@@ -35,6 +35,9 @@ class Pretended(PodExecutors):
     async def journal_head(self, _sandbox):
         return Head(0, "0" * 64)
 
+    async def prepared(self, _sandbox):
+        return ""
+
     async def usage(self, _sandbox):
         return NOTHING
 

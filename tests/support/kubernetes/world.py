@@ -58,10 +58,12 @@ def sandbox_object(name="mine", pool="fast", template="python", **spec):
 class Pretended:
     """Executors that answer everything but those of the pods in `refuses`; `reaches` says what their networks reach.
 
-    `leases` is what the executors themselves know: it outlives the fleet that opened them.
+    `leases` and `filled` are what the executors themselves know: it outlives the fleet that opened them.
     """
 
-    def __init__(self, leases=None, clock=wall_clock):
+    def __init__(self, leases=None, clock=wall_clock, filled=None):
+        # Incarnation → snapshot.
+        self.filled = {} if filled is None else filled
         self.opened, self.refuses, self.probed = {}, {}, []
         # Of each journal.
         self.head = Head(0, "0" * 64)
@@ -87,6 +89,9 @@ class Pretended:
 
     async def answers(self, sandbox):
         return True
+
+    async def prepared(self, sandbox):
+        return self.filled.get(sandbox.sandbox_uid, "")
 
     async def probe(self, sandbox, targets):
         self.probed.append((sandbox.sandbox_uid, tuple(map(str, targets))))
@@ -131,6 +136,8 @@ class World:
         self.starts = True
         # Incarnation → when its executor's lease ends.
         self.leases = {}
+        # Incarnation → the snapshot that it was filled with.
+        self.filled = {}
         self._kubelet = None
 
     def client(self):
@@ -173,7 +180,7 @@ class World:
                 await self.kube.apply(policy)
 
     def executors(self):
-        return Pretended(self.leases, self.clock)
+        return Pretended(self.leases, self.clock, self.filled)
 
     async def fleet(self, kube=None, number=None, **options):
         """A fleet process that has taken over and serves."""

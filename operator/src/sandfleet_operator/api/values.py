@@ -119,6 +119,8 @@ class Claim:
     on_idle: str = "end"
     # Seconds between two automatic snapshots, with which the session goes on when it is lost; None: with its files.
     snapshot_period: float | None = None
+    # What the sandbox that it has got was filled with had received.
+    received: "frozenset[Mark]" = frozenset()
 
 
 class ExitCode(IntEnum):
@@ -152,7 +154,9 @@ class Mark(Enum):
 
 def received_before(claim: "Claim | None") -> frozenset[Mark]:
     """What a session has received before its first call: an earlier workspace does not say what is in it."""
-    return frozenset({Mark.UNTRUSTED}) if claim is not None and claim.workspace_id else frozenset()
+    if claim is None:
+        return frozenset()
+    return claim.received | {Mark.UNTRUSTED} if claim.workspace_id else claim.received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +180,8 @@ class Sandbox:
     revision: str = ""
     # When this sandbox became ready for the first time.
     ready: float | None = None
+    # What it was filled with had received; the claim that gets it has received the same.
+    received: frozenset[Mark] = frozenset()
     # The claim that it serves or was started for.
     claim: Claim | None = None
     # It was ready before the claim came.

@@ -132,6 +132,8 @@ class ExecutorDescription:
     idle: float | None = None
     # Paths.
     mounts: frozenset[str] = frozenset()
+    # The snapshot that a warm one was filled with; empty: none.
+    prepared: str = ""
     # Which modules of the template are not loaded ahead, and why; empty where all are.
     not_preloaded: str = ""
 
@@ -407,6 +409,7 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         lease_left=lease_left(said),
         idle=idle_of(said),
         mounts=frozenset(said.mounts),
+        prepared=said.prepared[:MAX_TEXT],
         not_preloaded=_not_preloaded(said.preload),
     )
 

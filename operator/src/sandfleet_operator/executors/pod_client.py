@@ -66,6 +66,15 @@ class PodExecutors:
             else:
                 return
 
+    async def prepared(self, sandbox: Sandbox) -> str:
+        """The snapshot that a warm sandbox was filled with; empty: none. Raises FleetError."""
+        executor = self._executor(sandbox, session_id(*sandbox.sandbox_uid.split("/")))
+        try:
+            async with self._slots:
+                return (await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)).prepared
+        except ContactError as error:
+            raise _failed(error) from error
+
     async def open(self, sandbox: Sandbox, lease: float) -> None:
         claim = sandbox.claim
         assert claim is not None

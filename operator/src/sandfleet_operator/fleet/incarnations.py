@@ -9,7 +9,7 @@ from typing import Protocol
 from sandfleet_api.executor.v1 import session_pb2
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.api.values import Mark, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, TakenError
 from sandfleet_operator.fleet.priority_gate import PriorityGate
@@ -53,8 +53,19 @@ class Refill(Protocol):
         ...
 
 
+class Preparation(Protocol):
+    """Fills a sandbox that is not claimed yet with what its pool starts from."""
+
+    async def prepare(self, sandbox: Sandbox) -> frozenset[Mark]:
+        """What that had received; nothing for a pool that starts empty. Raises FleetError: it is not fit then."""
+        ...
+
+
 class Incarnations:
     """`do` carries out what the scheduler decides."""
+
+    # None: all pools start empty.
+    preparation: Preparation | None = None
 
     # None: a session goes on with what its workspace has.
     refill: Refill | None = None
@@ -98,12 +109,15 @@ class Incarnations:
         sandbox = self._scheduler.inventory.of_incarnation(sandbox_uid)
         if sandbox is None:
             return
+        received = frozenset[Mark]()
         try:
             await self._executors.connect(sandbox, address)
+            if self.preparation is not None and sandbox.state is State.STARTING:
+                received = await self.preparation.prepare(sandbox)
         except FleetError as error:
             self._do(self._scheduler.unfit(sandbox_uid, error.problem, self._clock()))
         else:
-            self._do(self._scheduler.ready(sandbox_uid, self._clock()))
+            self._do(self._scheduler.ready(sandbox_uid, self._clock(), received))
 
     async def _bind(self, sandbox: Sandbox) -> None:
         uid = sandbox.sandbox_uid

@@ -82,6 +82,21 @@ class Hold:
     since: float = math.inf
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """How a sandbox is filled. `force`: what runs is ended.
+
+    Attributes:
+        undone_since: the session was lost, and is told so, in seconds of the epoch.
+        prepare: the id of the snapshot, for a warm sandbox; empty: it has a session.
+
+    """
+
+    force: bool = False
+    undone_since: float | None = None
+    prepare: str = ""
+
+
 async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None = None) -> Manifest:
     """Raises SnapshotError, AioRpcError and TimeoutError."""
     request = pb.SaveRequest(hold=hold is not None, force=hold is not None and hold.force)
@@ -116,13 +131,13 @@ async def unhold(place: Place) -> None:
             await stub.Unhold(pb.UnholdRequest(), metadata=place.metadata, timeout=UNHOLD_SECONDS)
 
 
-async def restore(
-    place: Place, reader: AsyncReader, *, force: bool, tell: Tell, undone_since: float | None = None
-) -> pb.RestoreResponse:
-    """`undone_since`: as the message has it, in seconds of the epoch. Raises SnapshotError and AioRpcError."""
-    header = pb.RestoreRequest.Header(facts=facts_of(reader.facts), replace=True, force=force)
-    if undone_since is not None:
-        header.undone_since.FromNanoseconds(round(undone_since * 1e9))
+async def restore(place: Place, reader: AsyncReader, filling: Filling, *, tell: Tell) -> pb.RestoreResponse:
+    """Raises SnapshotError and AioRpcError."""
+    header = pb.RestoreRequest.Header(
+        facts=facts_of(reader.facts), replace=True, force=filling.force, prepare=filling.prepare
+    )
+    if filling.undone_since is not None:
+        header.undone_since.FromNanoseconds(round(filling.undone_since * 1e9))
     failures: list[BaseException] = []
     async with place.channel() as channel:
         stub = SnapshotServiceStub(channel)

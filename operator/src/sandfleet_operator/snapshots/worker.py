@@ -26,7 +26,7 @@ from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
-from sandfleet_operator.snapshots.transfer import Hold, Place, Progress, restore, save, unhold
+from sandfleet_operator.snapshots.transfer import Filling, Hold, Place, Progress, restore, save, unhold
 
 MAX_LINE_BYTES = 4 << 20
 MOST_LISTED = 10_000
@@ -114,8 +114,9 @@ class Worker:
         narrowed(manifest.about, request["contract"], request["limits"])
         async with self._store.reader(request["tenant"], manifest.id, digest=manifest.digest) as reader:
             tell = self._teller(int(request["id"]))
-            since = request["undone_since"]
-            answer = await restore(_place(request), reader, force=request["force"], tell=tell, undone_since=since)
+            prepare, since = manifest.id if request["prepare"] else "", request["undone_since"]
+            filling = Filling(force=request["force"], undone_since=since, prepare=prepare)
+            answer = await restore(_place(request), reader, filling, tell=tell)
         return shown(manifest) | {"answer": _text(answer.SerializeToString())}
 
     async def _unhold(self, request: Mapping[str, Any]) -> dict[str, Any]:

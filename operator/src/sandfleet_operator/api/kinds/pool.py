@@ -24,6 +24,8 @@ class PoolSpec:
     max_starting: Annotated[int | None, at("maxStarting")] = None
     # Seconds that a pod has from its creation until its executor answers; None: as the template says.
     start_timeout: Annotated[float | None, at("startTimeoutSeconds", whole)] = None
+    # Name or id of a snapshot of the namespace that its sandboxes start from; empty: of none.
+    snapshot: Annotated[str, at("snapshot")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -393,6 +393,7 @@ def warm_pod(recipe: Recipe, name: str, workspace: str, settings: Settings, *, u
         pool=recipe.pool,
         workspace=workspace,
         revision=recipe.kept["metadata"]["name"] if recipe.kept else "",
+        snapshot="" if workspace else recipe.spec.snapshot,
         user_namespace=user_namespace,
     )
     pod = sandbox_pod(request, settings)

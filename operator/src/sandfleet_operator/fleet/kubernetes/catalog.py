@@ -22,7 +22,7 @@ from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, amount_of, effective, executor_contract
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.openings import listed, openers
-from sandfleet_operator.plan.pods.podspec import spec_hash
+from sandfleet_operator.plan.pods.podspec import made_from, spec_hash
 from sandfleet_operator.plan.pods.revision import revision_of
 from sandfleet_operator.plan.sandbox.dependencies import is_in_place
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -105,11 +105,11 @@ class Catalog:
         pool = None if rest.startswith(COLD) else self._store.get(Ref(SANDBOX_POOL, namespace, rest))
         cold, _, contract = rest.removeprefix(COLD).partition(COLD)
         template = referred(pool, "templateRef") if pool else cold
-        made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, template))
-        if pool is None and (made_from is None or not rest.startswith(COLD)):
+        wanted = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, template))
+        if pool is None and (wanted is None or not rest.startswith(COLD)):
             self._known.pop(name, None)
             return None
-        basis = (pool, made_from, self._store.changes(NETWORK_POLICY), namespace in self.keyed)
+        basis = (pool, wanted, self._store.changes(NETWORK_POLICY), namespace in self.keyed)
         known = self._known.get(name)
         if known is None or known[0] != basis:
             found = self._of_pool(pool) if pool else self._of_template(namespace, template, contract)
@@ -119,7 +119,8 @@ class Catalog:
     def resolve(self, namespace: str, pool: str, template: str, contract: Contract | None = None) -> Recipe:
         """What a claim asks for. Raises FleetError where there is no such thing.
 
-        A pool's sandboxes have the first contract of its template. Of another one, the claim's starts cold.
+        A pool's sandboxes have the first contract of its template. Of another one, the claim's starts cold. A pool
+        that starts from a snapshot serves only claims that name it.
         """
         if pool:
             found = self.recipe(pool_name(namespace, pool, ""))
@@ -131,14 +132,14 @@ class Catalog:
         named = [pool_name(namespace, obj["metadata"]["name"], "") for obj in self._store.all(SANDBOX_POOL, namespace)]
         pools = map(self.recipe, named)
         of_template = [one for one in pools if one is not None and one.template == template and _has(one, contract)]
-        if of_template:
-            return min(of_template, key=lambda one: one.pool)
+        if empty := [one for one in of_template if not one.spec.snapshot]:
+            return min(empty, key=lambda one: one.pool)
         return self._cold_of(namespace, template, contract)
 
     def _cold_of(self, namespace: str, template: str, contract: Contract | None) -> Recipe:
         """Cold starts of a template; None: with its first contract. Raises FleetError."""
-        made_from = self._template(namespace, template)
-        first = made_from.spec.contracts[:1] if isinstance(made_from, SandboxTemplate) else ()
+        known = self._template(namespace, template)
+        first = known.spec.contracts[:1] if isinstance(known, SandboxTemplate) else ()
         named = contract or next(iter(first), Contract.AUTONOMOUS)
         name = pool_name(namespace, "", template, named.value)
         found = self.recipe(name)
@@ -204,7 +205,7 @@ class Catalog:
     def _recipe(self, pool: SandboxPool, cold_owner: Meta | None = None, contract: Contract | None = None) -> Recipe:
         namespace = pool.meta.namespace
         template = self._template(namespace, pool.spec.template)
-        made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, pool.spec.template))
+        manifest = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, pool.spec.template))
         wanted = self._wanted(template, contract)
         known = wanted if isinstance(wanted, Effective) else None
         readable = None if isinstance(template, FleetError) else template
@@ -217,8 +218,8 @@ class Catalog:
             owner_kind="SandboxTemplate" if cold_owner else "SandboxPool",
             owner=cold_owner or pool.meta,
             wanted=known,
-            revision=spec_hash(known, self._settings) if known else "",
-            kept=revision_of(made_from) if known and made_from else None,
+            revision=made_from(spec_hash(known, self._settings), pool.spec.snapshot) if known else "",
+            kept=revision_of(manifest) if known and manifest else None,
             closed=closed,
             why=why,
             contract=(contract or Contract.AUTONOMOUS).value,

@@ -28,7 +28,7 @@ from sandfleet_operator.cluster.reflector import TURN, Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.incarnations import Refill
+from sandfleet_operator.fleet.incarnations import Preparation, Refill
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
@@ -296,6 +296,10 @@ class KubernetesFleet:
         """From now on sessions can be kept in snapshots. Both are one object."""
         self.fleet.incarnations.refill = parking
         self._observer.sleepers.parking = hooks
+
+    def prepare_with(self, preparation: Preparation) -> None:
+        """From now on pools can start from snapshots."""
+        self.fleet.incarnations.preparation = preparation
 
     # For the fleet's API.
 

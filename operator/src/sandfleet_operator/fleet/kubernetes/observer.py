@@ -42,7 +42,7 @@ from sandfleet_operator.plan.claims.record import Record, object_of
 from sandfleet_operator.plan.claims.suspension import is_suspended
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
-from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.pods.podspec import PodState, made_from
 from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, claims_own, has_begun, pod_names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.sandbox.parked import has_to_be_filled
@@ -191,7 +191,7 @@ class Observer:
             key,
             pool=pool,
             template=recipe.template,
-            revision=pod.annotations.get(names.SPEC_HASH, ""),
+            revision=made_from(pod.annotations.get(names.SPEC_HASH, ""), pod.annotations.get(names.SNAPSHOT, "")),
             isolation=found.template.isolation,
             now=self._clock(),
         )

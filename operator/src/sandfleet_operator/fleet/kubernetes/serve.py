@@ -42,6 +42,7 @@ from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshot
 from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
 from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.kubernetes.snapshots.preparation import PoolPreparation
 from sandfleet_operator.fleet.kubernetes.snapshots.rounds import SnapshotRounds
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
@@ -286,6 +287,7 @@ async def listen(
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     parties = Parties(kubernetes, credentials, api)
     _park(kubernetes, api, ClusterParking(kubernetes, link, parties, wall_clock, write))
+    kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
     _show(kubernetes, SnapshotRounds(kube, kubernetes, link, parties, wall_clock))
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)

@@ -109,19 +109,35 @@ class Transfers:
 
         `undone_since`: the session was lost, and is told so, in seconds of the epoch.
         """
-        job = self.jobs.run(
+        job = self._restoring(party, snapshot_id, force=force, undone_since=undone_since, prepare=False)
+        async with aclosing(job) as events:
+            async for event in events:
+                yield event
+
+    async def prepared(self, party: Party, snapshot: str) -> AsyncGenerator[Event, None]:
+        """Fills a warm sandbox, which gets the variables with its session. The snapshotter's events.
+
+        Its marks are in the last one. Raises FleetError.
+        """
+        job = self._restoring(party, snapshot, force=False, undone_since=None, prepare=True)
+        async with aclosing(job) as events:
+            async for event in events:
+                yield event
+
+    def _restoring(
+        self, party: Party, snapshot: str, *, force: bool, undone_since: float | None, prepare: bool
+    ) -> AsyncGenerator[Event, None]:
+        return self.jobs.run(
             "restore",
             tenant=party.tenant,
-            snapshot=snapshot_id,
+            snapshot=snapshot,
             force=force,
             undone_since=undone_since,
+            prepare=prepare,
             contract=party.contract,
             limits=dict(party.limits),
             **party.place,
         )
-        async with aclosing(job) as events:
-            async for event in events:
-                yield event
 
     async def get(self, tenant: str, snapshot: str) -> pb.Snapshot:
         event = await self.jobs.answer("get", tenant=tenant, snapshot=snapshot)

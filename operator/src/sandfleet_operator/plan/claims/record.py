@@ -20,7 +20,7 @@ from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
 from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_id, check_labels, trace_parent
-from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey
+from sandfleet_operator.api.values import Amount, Claim, Gang, Mark, RequestKey
 
 # Of what this release writes. It is not written as long as it is the first one.
 VERSION = 1
@@ -137,6 +137,12 @@ def _gang(value: object, path: str) -> Gang | None:
     return Gang(_text(given.get("id"), f"{path}.id"), int(size))
 
 
+def _received(value: object, path: str) -> frozenset[Mark]:
+    """A mark that is not known counts as untrusted."""
+    known = {one.value: one for one in Mark}
+    return frozenset(known.get(as_type(one, str, path), Mark.UNTRUSTED) for one in as_type(value, list, path))
+
+
 _duration = partial(_within, 0.0, MAX_LEASE)
 
 
@@ -177,6 +183,8 @@ class Record:
     # What it uses of that quota, as its template was then.
     amount: Annotated[Amount | None, at("amount", _amount)] = None
     gang: Annotated[Gang | None, at("gang", _gang)] = None
+    # What its sandbox was filled with had received.
+    received: Annotated[frozenset[Mark], at("received", _received)] = frozenset()
     # The number of the fleet that took it over before it was written down; 0: it is still that of who bound it.
     keeper: Annotated[int, at("keeper", _fencing)] = 0
     # Of the release that wrote it.
@@ -235,6 +243,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         priority=claim.priority,
         amount=claim.amount if claim.queue else None,
         gang=claim.gang,
+        received=claim.received,
     )
 
 
@@ -262,6 +271,7 @@ def claim_of(record: Record, pool: str) -> Claim:
         priority=record.priority,
         amount=record.amount,
         gang=record.gang,
+        received=record.received,
     )
 
 
@@ -294,7 +304,8 @@ def record_text(record: Record) -> str:
         said["gang"] = {"id": record.gang.gang_id, "size": record.gang.size}
     if record.on_idle == "end":
         del said["on_idle"]
-    for newer in ("keeper", "queue", "priority", "amount", "gang", "snapshots"):
+    said["received"] = sorted(one.value for one in record.received)
+    for newer in ("keeper", "queue", "priority", "amount", "gang", "snapshots", "received"):
         if not said[newer]:
             del said[newer]
     return _spelled(said)

@@ -38,6 +38,8 @@ QUEUE = f"{GROUP}/queue"
 TRACEPARENT = f"{GROUP}/traceparent"
 # Annotation of a pod: the ControllerRevision that keeps the template's spec that it was made from.
 TEMPLATE_REVISION = f"{GROUP}/template-revision"
+# Annotation of a pod of a pool: the snapshot that the pool starts from, as its spec names it; missing if from none.
+SNAPSHOT = f"{GROUP}/snapshot"
 # Annotation of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod's SANDBOX label names
 # it.
 BOUND_POD = f"{GROUP}/bound-pod"
@@ -74,6 +76,7 @@ CONTROL_ANNOTATIONS = frozenset(
         SUSPENDED_UNTIL,
         PREEMPTED,
         TEMPLATE_REVISION,
+        SNAPSHOT,
         QUEUE,
     }
 )

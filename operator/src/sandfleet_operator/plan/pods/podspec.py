@@ -71,6 +71,8 @@ class PodRequest:
     workspace: str = ""
     # The ControllerRevision that keeps the template's spec; empty: none.
     revision: str = ""
+    # What its pool starts from; empty: nothing.
+    snapshot: str = ""
     # Name of the SandboxQueue that has admitted the sandbox; empty: none.
     queue: str = ""
     # Whether the node's runtime can give the pod a user namespace of its own.
@@ -89,6 +91,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
         annotations[names.TRACEPARENT] = trace
     if request.revision:
         annotations[names.TEMPLATE_REVISION] = request.revision
+    if request.snapshot:
+        annotations[names.SNAPSHOT] = request.snapshot
     if request.queue:
         annotations[names.QUEUE] = request.queue
     if request.wanted.services:
@@ -112,6 +116,11 @@ def spec_hash(wanted: Effective, settings: Settings) -> str:
     if wanted.pod_annotations:
         made = {"annotations": dict(wanted.pod_annotations), "spec": made}
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def made_from(spec: str, snapshot: str) -> str:
+    """What a warm pod was made from: the hash of its spec, and the snapshot that its pool starts from."""
+    return f"{spec} {snapshot}" if snapshot else spec
 
 
 def pod_labels(request: PodRequest, settings: Settings) -> dict[str, str]:

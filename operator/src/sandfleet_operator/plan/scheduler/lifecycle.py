@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
-from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Sandbox, State
+from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Mark, Sandbox, State
 from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
@@ -73,13 +73,13 @@ def not_made(sandbox: Sandbox, why: NotCreated) -> Step:
             raise ImpossibleEventError("not_made", sandbox)
 
 
-def ready(sandbox: Sandbox, now: float) -> Step:
-    """Its executor answers and is what was asked for."""
+def ready(sandbox: Sandbox, now: float, received: frozenset[Mark] = frozenset()) -> Step:
+    """Its executor answers and is what was asked for. `received`: what it was filled with had received."""
     match sandbox.state:
         case State.STARTING if sandbox.claim is None:
-            return Step(replace(sandbox, state=State.WARM, ready=now, unmade=False))
+            return Step(replace(sandbox, state=State.WARM, ready=now, unmade=False, received=received))
         case State.STARTING:
-            return _claimed(replace(sandbox, ready=now, unmade=False), sandbox.claim, now)
+            return _claimed(replace(sandbox, ready=now, unmade=False, received=received), sandbox.claim, now)
         case State.RECOVERING if sandbox.running:
             return Step(sandbox, (Bind(sandbox),))
         case State.RESUMING:
@@ -251,6 +251,7 @@ def _claimed(sandbox: Sandbox, claim: Claim | None, now: float) -> Step:
     assert claim is not None
     # The caller of a gang is answered when all of it is bound.
     answered = claim.gang is None
+    claim = replace(claim, received=sandbox.received) if claim.received != sandbox.received else claim
     mine = replace(sandbox, state=State.CLAIMED, claim=claim, lease_expires=now + claim.lease, answered=answered)
     return Step(mine, (Bind(mine),))
 

@@ -7,7 +7,7 @@ from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
-from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
+from sandfleet_operator.api.values import Claim, Exit, Mark, RequestKey, Sandbox, State
 from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
@@ -210,8 +210,8 @@ class Scheduler:
             return self.exited(sandbox_uid, Exit(message=why.message), now)
         return self._apply(sandbox, lifecycle.not_made(sandbox, why), now)
 
-    def ready(self, sandbox_uid: str, now: float) -> list[Action]:
-        """The executor answers, and is the expected one."""
+    def ready(self, sandbox_uid: str, now: float, received: frozenset[Mark] = frozenset()) -> list[Action]:
+        """The executor answers, and is the expected one. `received`: what it was filled with had received."""
         sandbox = self.inventory.of_incarnation(sandbox_uid)
         if sandbox is None:
             return []
@@ -221,7 +221,7 @@ class Scheduler:
             state.health, state.start_error = StartHealth(), ""
             if sandbox.unmade:
                 self._transitions.start_made(sandbox.pool)
-        return self._apply(sandbox, lifecycle.ready(sandbox, now), now)
+        return self._apply(sandbox, lifecycle.ready(sandbox, now, received), now)
 
     def bound(self, sandbox_uid: str, now: float) -> list[Action]:
         """The executor is open for its claim."""

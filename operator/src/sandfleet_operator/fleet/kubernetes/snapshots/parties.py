@@ -53,6 +53,23 @@ class Parties:
             note=note,
         )
 
+    def unclaimed(self, sandbox: Sandbox) -> Party:
+        """Of a sandbox that has no session yet, as its pool's template has it."""
+        pod, recipe = self.kubernetes.pod_of(sandbox), self.kubernetes.catalog.recipe(sandbox.pool)
+
+        async def note(marks: frozenset[Mark]) -> frozenset[Mark]:
+            return marks
+
+        return Party(
+            tenant=sandbox.sandbox_uid.partition("/")[0],
+            sandbox_id=sandbox.sandbox_uid,
+            template=sandbox.template,
+            contract=sandbox.contract,
+            limits=in_numbers(recipe.wanted.limits) if recipe is not None and recipe.wanted is not None else {},
+            place=self._place(sandbox, sandbox.sandbox_uid, pod.uid if pod else ""),
+            note=note,
+        )
+
     def _place(self, sandbox: Sandbox, sandbox_id: str, pod_uid: str) -> dict[str, str]:
         token = self._credentials.signer.issue(
             sandbox_id=session_id(*sandbox_id.split("/")),

@@ -100,7 +100,7 @@ class Suspensions:
     def filling(self, sandbox_uid: str, now: float) -> None:
         """A sandbox is being filled, which takes its time: its start is not overdue yet."""
         sandbox = self._inventory.of_incarnation(sandbox_uid)
-        if sandbox is not None and sandbox.state in {State.RESUMING, State.RECOVERING}:
+        if sandbox is not None and sandbox.state in {State.STARTING, State.RESUMING, State.RECOVERING}:
             self._inventory.put(replace(sandbox, started=now))
 
     def resumed(self, sandbox_id: str, now: float) -> list[Action]:
