@@ -61,7 +61,7 @@ NEWER = (
     "spec.suspend",
     "spec.onIdle",
     "spec.recovery",
-    "spec.snapshotPeriodSeconds",
+    "spec.snapshot",
     "spec.networkClosure",
     "spec.priorityClass",
     "spec.startTimeoutSeconds",

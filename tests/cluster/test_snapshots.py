@@ -394,6 +394,36 @@ async def _asleep(sandbox):
                 return
 
 
+async def test_a_pool_starts_from_a_snapshot(bed, tmp_path):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    async with connected(bed, tmp_path) as fleet:
+        async with AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox:
+            await sandbox.run_code(FRAME)
+            seen = (await sandbox.run_code(SEEN)).text
+            await fleet.note_received(sandbox.sandbox_id, ["untrusted"])
+            await sandbox.snapshot("prepared")
+        spec = {"templateRef": {"name": "python"}, "replicas": 1, "maxSize": 2, "snapshot": "prepared"}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "prepared", work, spec=spec))
+        try:
+            await eventually(lambda: api.get("SandboxPool", "prepared", work).get("status", {}).get("warm"), 240)
+            async with AsyncSandbox.create(fleet=fleet, pool="prepared", max_wait=240) as sandbox:
+                # The files were there before; no restore is waited for.
+                assert (await sandbox.run_code(SEEN)).text == seen
+                assert await fleet.note_received(sandbox.sandbox_id, []) == {"untrusted"}
+            # The control: a claim of the template has nothing of it.
+            async with AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as other:
+                assert not await other.files.exists("rows.csv")
+            await fleet.snapshots.delete("prepared")
+
+            def says_why():
+                said = api.get("SandboxPool", "prepared", work).get("status", {}).get("conditions", [])
+                return [one for one in said if "cannot find snapshot" in one.get("message", "")]
+
+            await eventually(says_why, 240)
+        finally:
+            api.delete("SandboxPool", "prepared", work)
+
+
 async def test_many_sessions_sleep_without_pods_and_volumes_and_go_on(bed, tmp_path):
     turns, slept, woken, seen = asyncio.Semaphore(AT_ONCE), [], [], {}
 

@@ -287,8 +287,11 @@ async def listen(
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     parties = Parties(kubernetes, credentials, api)
     _park(kubernetes, api, ClusterParking(kubernetes, link, parties, wall_clock, write))
-    kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
-    _show(kubernetes, SnapshotRounds(kube, kubernetes, link, parties, wall_clock))
+    _serve_snapshots(
+        kubernetes,
+        PoolPreparation(kubernetes, link, parties, write),
+        SnapshotRounds(kube, kubernetes, link, parties, wall_clock),
+    )
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
@@ -314,7 +317,8 @@ def _park(kubernetes: KubernetesFleet, api: KubernetesFleetApi, parking: Cluster
     kubernetes.beside.append(Unattended(kubernetes.fleet, kubernetes.suspender, parking).run)
 
 
-def _show(kubernetes: KubernetesFleet, rounds: SnapshotRounds) -> None:
+def _serve_snapshots(kubernetes: KubernetesFleet, preparation: PoolPreparation, rounds: SnapshotRounds) -> None:
+    kubernetes.prepare_with(preparation)
     kubernetes.on_snapshots = rounds.look_soon
     kubernetes.beside.append(rounds.run)
 
