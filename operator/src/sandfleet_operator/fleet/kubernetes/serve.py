@@ -286,12 +286,7 @@ async def listen(
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     parties = Parties(kubernetes, credentials, api)
-    _park(kubernetes, api, ClusterParking(kubernetes, link, parties, wall_clock, write))
-    _serve_snapshots(
-        kubernetes,
-        PoolPreparation(kubernetes, link, parties, write),
-        SnapshotRounds(kube, kubernetes, link, parties, wall_clock),
-    )
+    api.parking = _keep_in_snapshots(kube, kubernetes, link, parties, write)
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
@@ -310,17 +305,18 @@ def _metered(kubernetes: KubernetesFleet, measured: FleetMetrics, witness: Witne
     return usage
 
 
-def _park(kubernetes: KubernetesFleet, api: KubernetesFleetApi, parking: ClusterParking) -> None:
-    api.parking = parking
+def _keep_in_snapshots(
+    kube: KubeApi, kubernetes: KubernetesFleet, link: SnapshotterLink, parties: Parties, write: Write
+) -> ClusterParking:
+    """Sessions that sleep in snapshots, pools that start from one, and SandboxSnapshots."""
+    parking = ClusterParking(kubernetes, link, parties, wall_clock, write)
     kubernetes.park_with(parking, parking)
-    kubernetes.at_end.append(parking.close)
-    kubernetes.beside.append(Unattended(kubernetes.fleet, kubernetes.suspender, parking).run)
-
-
-def _serve_snapshots(kubernetes: KubernetesFleet, preparation: PoolPreparation, rounds: SnapshotRounds) -> None:
-    kubernetes.prepare_with(preparation)
+    kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
+    rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock)
     kubernetes.on_snapshots = rounds.look_soon
-    kubernetes.beside.append(rounds.run)
+    kubernetes.at_end.append(parking.close)
+    kubernetes.beside += [Unattended(kubernetes.fleet, kubernetes.suspender, parking).run, rounds.run]
+    return parking
 
 
 def _add_snapshots(
