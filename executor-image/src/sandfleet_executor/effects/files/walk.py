@@ -353,10 +353,11 @@ def make_directory(name: bytes, parent_fd: int) -> bool:
         os.mkdir(name, 0o700, dir_fd=parent_fd)
     except FileExistsError:
         return False
-    # Not left to the umask, which belongs to the whole process.
-    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+    # O_PATH: without it gVisor follows a link in spite of O_NOFOLLOW, where O_DIRECTORY is beside it.
+    fd = os.open(name, LOOK | os.O_DIRECTORY, dir_fd=parent_fd)
     try:
-        os.fchmod(fd, DIRECTORY_MODE)
+        # Not left to the umask, which belongs to the whole process.
+        os.chmod(f"/proc/self/fd/{fd}", DIRECTORY_MODE)  # noqa: PTH101 - it has no other name
     finally:
         os.close(fd)
     return True
