@@ -34,6 +34,25 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
     ]
 
 
+def give_patch(pod_uid: str, owner: Meta, now: float, copied: Mapping[str, str]) -> list[Json]:
+    """Gives a warm pod to a session that comes out of its snapshot: it is the operator's from then on, as its own one.
+
+    It has no record of a claim: that of the session stands in its CodeSandbox. What it may reach is the operator's to
+    say.
+    """
+    labels = {names.SANDBOX: owner.name, **copied}
+    annotations = {names.GIVEN: str(int(now)), names.SAFE_TO_EVICT: "false"}
+    return [
+        {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value},
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "replace", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
+        *({"op": "add", "path": _label(key), "value": value} for key, value in labels.items()),
+        *({"op": "add", "path": annotation_path(key), "value": value} for key, value in annotations.items()),
+        {"op": "replace", "path": "/metadata/ownerReferences", "value": [names.owned_by("CodeSandbox", owner)]},
+        {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
+    ]
+
+
 def retire_patch(pod_uid: str, record: Record | None = None) -> list[Json]:
     """Retires a pod, so that no fleet can use it: a warm pod, or with `record` the pod of exactly this claim."""
     still = {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value}

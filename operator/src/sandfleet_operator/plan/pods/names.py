@@ -40,6 +40,9 @@ TRACEPARENT = f"{GROUP}/traceparent"
 TEMPLATE_REVISION = f"{GROUP}/template-revision"
 # Annotation of a pod of a pool: the snapshot that the pool starts from, as its spec names it; missing if from none.
 SNAPSHOT = f"{GROUP}/snapshot"
+# Annotation of a pod: when the fleet gave it, warm, to a session that comes out of its snapshot, in seconds since the
+# epoch.
+GIVEN = f"{GROUP}/given"
 # Annotation of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod's SANDBOX label names
 # it.
 BOUND_POD = f"{GROUP}/bound-pod"
@@ -77,6 +80,7 @@ CONTROL_ANNOTATIONS = frozenset(
         PREEMPTED,
         TEMPLATE_REVISION,
         SNAPSHOT,
+        GIVEN,
         QUEUE,
     }
 )

@@ -140,7 +140,9 @@ def volume_claim_name(seen: Observed) -> str:
     if seen.sandbox.status.workspace_claim:
         return seen.sandbox.status.workspace_claim
     if is_in_snapshot(seen.sandbox.status):
-        # The volume of the bound pod has gone.
+        # The volume of the bound pod has gone. One that the fleet has given has its own.
+        if seen.pod and seen.pod.workspace_claim and seen.pod.owner == seen.sandbox.meta.uid:
+            return seen.pod.workspace_claim
         return names.workspace_claim_name(seen.sandbox.meta.name)
     if seen.pod and seen.pod.workspace_claim and is_bound(seen.pod, seen):
         # The pod's own volume claim, or the one of an earlier session.
@@ -151,8 +153,13 @@ def volume_claim_name(seen: Observed) -> str:
 
 
 def comes_with_bound_pod(found: Volume, seen: Observed) -> bool:
-    """Whether an unrecorded volume claim belongs to the bound pod. The annotation alone gives no access to files."""
+    """Whether an unrecorded volume claim belongs to the bound pod, or to one that the fleet has given.
+
+    The annotation alone gives no access to files.
+    """
     meta, pod = seen.sandbox.meta, seen.pod
+    if pod is not None and pod.owner == meta.uid and found.pod_owner == pod.uid:
+        return pod.workspace_claim == found.name
     if pod is not None and is_bound(pod, seen):
         return pod.workspace_claim in {"", found.name}
     if found.owner == meta.uid or found.labels.get(names.SANDBOX) == meta.name:
@@ -200,7 +207,7 @@ def _of_another(seen: Observed, found: Volume) -> Finding | None:
     meta, of = seen.sandbox.meta, found.labels.get(names.SANDBOX, "")
     if found.owner == meta.uid or seen.sandbox.spec.workspace.claim_name:
         return None
-    if found.pod_owner:
+    if found.pod_owner and not comes_with_bound_pod(found, seen):
         why = f"volume claim {found.name} belongs to a pod that waits for a claim"
         return Finding(Reason.WORKSPACE_IN_USE, why)
     if of != meta.name and not is_kept(found):

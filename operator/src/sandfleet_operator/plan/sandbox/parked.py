@@ -5,17 +5,22 @@ it can change. The operator ends the pod. Only a pod that was gone while the ses
 has all of it: then the status says `restoresFrom`, and the volume goes. Otherwise the session goes on with its volume.
 """
 
+import re
 from dataclasses import replace
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SandboxStatus, SuspendTo
 from sandfleet_operator.api.kinds.template import Retention
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import DeleteVolume, SandboxAction
 from sandfleet_operator.plan.sandbox.binding import current_uid, settled_binding
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume
 
 # What the end of a pod may take: one that ends later than this before the end of the hold would prove nothing.
 ENDING_SECONDS = 40.0
+# The fleet gives a warm pod to a session in a snapshot, and then sets the mode: it has so many seconds.
+GIVING_SECONDS = 10.0
+_TIME = re.compile(r"[0-9]{1,12}")
 
 
 def keeps_volume(seen: Observed) -> bool:
@@ -94,6 +99,26 @@ def is_in_snapshot(status: SandboxStatus) -> bool:
 def has_to_be_filled(sandbox: CodeSandbox) -> bool:
     """Whether the pod of a sandbox that runs again waits for its session."""
     return sandbox.spec.operating_mode is OperatingMode.RUNNING and is_in_snapshot(sandbox.status)
+
+
+def given_left(seen: Observed, now: float) -> float:
+    """Seconds for which a pod that the fleet has given to the sleeping session waits for it; 0: there is none."""
+    pod, status = seen.pod, seen.sandbox.status
+    if pod is None or pod.owner != seen.sandbox.meta.uid or pod.uid == status.pod_uid or not is_in_snapshot(status):
+        return 0.0
+    text = pod.annotations.get(names.GIVEN, "")
+    left = float(text) + GIVING_SECONDS - now if _TIME.fullmatch(text) else 0.0
+    return min(left, GIVING_SECONDS) if left > 0 else 0.0
+
+
+def may_be_given(sandbox: CodeSandbox, pod: Pod, contract: str) -> bool:
+    """Whether this warm pod can take the session on: as its own next pod would be, and nothing is left of the last."""
+    status = sandbox.status
+    is_alone = is_in_snapshot(status) and not (status.workspace_claim or status.pod or status.pod_uid)
+    revision = pod.annotations.get(names.TEMPLATE_REVISION, "")
+    is_alike = bool(revision) and revision == status.template_revision and pod.contract == contract
+    # What its pool starts from would come back in it.
+    return is_alone and is_alike and not (pod.deleting or pod.ended or names.SNAPSHOT in pod.annotations)
 
 
 def left_on_lost_node(seen: Observed) -> tuple[SandboxAction, ...]:

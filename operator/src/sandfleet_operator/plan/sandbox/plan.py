@@ -136,6 +136,10 @@ def _plan_without_pod(
     broken: Finding | None = None,
 ) -> Plan:
     """Delete the pod and keep the workspace."""
+    if (left := parked.given_left(seen, now) if expired is None else 0.0) > 0:
+        # The fleet is about to set the mode.
+        hidden = _plan_without_pod(replace(seen, pod=None), status, now, suspended=suspended, held=held, broken=broken)
+        return replace(hidden, requeue_after=left)
     pod, meta = seen.pod, seen.sandbox.meta
     gone = pod is None or not dependencies.is_own(pod, seen)
     status = _naming(None if gone else pod, status, counts=held is not None or parked.is_saved(seen))

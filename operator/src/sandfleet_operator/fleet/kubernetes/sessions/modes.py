@@ -11,7 +11,7 @@ The operator makes no pod for a Pending one, so a mode that a user sets to Runni
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 from sandfleet_operator.api.kinds.meta import Meta
@@ -30,6 +30,9 @@ from sandfleet_operator.plan.scheduler.claim_queue import WhyNot
 # The present object, its session's claim and the time → what is to be written; None for nothing.
 Admission = Callable[[CodeSandbox, Claim, float], AdmissionStatus | None]
 
+# Raises NotLeadingError.
+Give = Callable[[Ref, Sandbox], Awaitable[None]]
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,6 +50,8 @@ class Modes:
         self._writer = writer
         self._written = written
         self._clock = wall_clock
+        # Gives a session that comes out of its snapshot a warm pod, before it is to run.
+        self.give: Give | None = None
         # The last decision on each session, until it is written.
         self._decided: dict[Ref, Sandbox] = {}
         self._turns: WeakValueDictionary[Ref, asyncio.Lock] = WeakValueDictionary()
@@ -66,7 +71,7 @@ class Modes:
         await self._carry_out(sandbox, lambda meta: suspend_patch(meta.uid, sandbox.suspended_until, since, to))
 
     async def resume(self, sandbox: Sandbox) -> None:
-        await self._carry_out(sandbox, lambda meta: resume_patch(meta.uid), admitted_again)
+        await self._carry_out(sandbox, lambda meta: resume_patch(meta.uid), admitted_again, self.give)
 
     async def give_back(self, sandbox: Sandbox) -> None:
         """The quota of a session that sleeps, unless it is to go on by now."""
@@ -93,7 +98,11 @@ class Modes:
             self._written(ref)
 
     async def _carry_out(
-        self, sandbox: Sandbox, patch: Callable[[Meta], list[Json]], admission: Admission | None = None
+        self,
+        sandbox: Sandbox,
+        patch: Callable[[Meta], list[Json]],
+        admission: Admission | None = None,
+        give: Give | None = None,
     ) -> None:
         ref = _ref(sandbox)
         async with self._turn(ref):
@@ -101,7 +110,7 @@ class Modes:
                 # It was decided otherwise meanwhile.
                 return
             try:
-                await self._write(ref, sandbox, patch, admission)
+                await self._write(ref, sandbox, patch, admission, give)
             except NotLeadingError as error:
                 _LOG.info("the mode of %s is left to who leads now: %s", ref, error)
             finally:
@@ -110,13 +119,20 @@ class Modes:
         self._written(ref)
 
     async def _write(
-        self, ref: Ref, sandbox: Sandbox, patch: Callable[[Meta], list[Json]], admission: Admission | None
+        self,
+        ref: Ref,
+        sandbox: Sandbox,
+        patch: Callable[[Meta], list[Json]],
+        admission: Admission | None,
+        give: Give | None,
     ) -> None:
         meta = await self._object(ref, sandbox)
         if meta is None:
             return
         if admission is not None:
             await self._admit(ref, sandbox, admission)
+        if give is not None:
+            await give(ref, sandbox)
         if await self._writer.patch(ref, patch(meta)):
             self._keep(await self._writer.look(ref))
 
