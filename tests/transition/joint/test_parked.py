@@ -1,5 +1,6 @@
 """Operator and fleet together put sessions into snapshots: each goes on with all that it had."""
 
+import asyncio
 import math
 import os
 
@@ -12,13 +13,32 @@ from transition.mutant import Mutant
 
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the day. The short profile looks at some of them.
-WRITES, STEP = 90, 1 if EXAMPLES > 5 else 18
+WRITES, STEP = 96, 1 if EXAMPLES > 5 else 18
 
 
 def _whatever(seen, *, gone, now):
     """As if a session were held for ever."""
     said = seen.sandbox.status.snapshot
     return said.id if said is not None and not said.filled and (gone or seen.sandbox.status.restores_from) else ""
+
+
+async def a_night(world):
+    """A session sleeps, and goes on in a warm pod of its pool."""
+    await world.make_pool(size=1)
+    session = await world.claim("alice", "r1", pool="fast", lease=60)
+    before = world.pod_of(session.ref)
+    await world.suspend(session, to_snapshot=True)
+    await world.until(lambda: world.status(session.ref).get("restoresFrom"), "asleep")
+    await asyncio.sleep(30)
+    await world.resume(session)
+    await world.until_used(session)
+    after = world.pod_of(session.ref)
+    assert after != before
+    assert after.name.startswith("fast-")
+    # The pool has another one for the next claim.
+    other = await world.claim("bob", "r2", pool="fast", lease=60)
+    assert world.pod_of(other.ref) not in {before, after}
+    await world.release(session)
 
 
 MUTANTS = (
@@ -46,6 +66,11 @@ def test_idle_sessions_fall_asleep_and_lost_ones_go_back(guarded):
 @pytest.mark.parametrize("guarded", [False, True])
 def test_an_operator_that_is_away_longer_than_a_session_is_held_loses_nothing(guarded):
     assert faults(a_late_end, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_session_that_is_resumed_goes_on_in_a_warm_pod_where_there_is_one(guarded):
+    assert faults(a_night, guarded=guarded) == []
 
 
 @pytest.mark.parametrize("done", [False, True])

@@ -6,7 +6,9 @@ import pytest
 from sandfleet_operator.api.conditions import ConditionType
 from sandfleet_operator.api.kinds.sandbox import OperatingMode, SnapshotStatus, SuspendTo
 from sandfleet_operator.api.kinds.template import Retention, Workspace
-from sandfleet_operator.plan.sandbox.actions import DeleteVolume
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.sandbox import parked
+from sandfleet_operator.plan.sandbox.actions import AdjustVolume, DeletePod, DeleteVolume, Greet
 from transition.builders import (
     META,
     NOW,
@@ -155,3 +157,101 @@ def test_a_session_that_is_to_sleep_again_before_it_was_filled_stays_in_its_snap
     assert actions(planned(filling)) == ["DeletePod"]
     again = planned(gone(filling))
     assert (again.status.restores_from, actions(again)) == ("s-1", ["DeleteVolume"])
+
+
+GIVEN = ("fast-2", "uid-of-given", "workspace-fast-2")
+
+
+def given(seen, at=NOW - 1, **changes):
+    """The fleet has given a warm pod, with its volume, to the session."""
+    name, uid, claim = GIVEN
+    labels = labels_of(ASLEEP.sandbox)
+    found = pod(name=name, uid=uid, workspace_claim=claim, labels=labels, annotations={names.GIVEN: str(int(at))})
+    owners = ({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid},)
+    theirs = volume(name=claim, owner="", pod_owner=uid, owners=owners, labels={})
+    return replace(seen, pod=replace(found, **changes), volume=theirs, pod_gone=False)
+
+
+def test_a_pod_that_is_given_to_a_sleeping_session_waits_for_the_mode_and_no_longer():
+    made = planned(given(ASLEEP))
+    assert (actions(made), made.status.pod_uid, made.status.restores_from) == ([], "", "s-1")
+    assert condition(made, ConditionType.SUSPENDED).status == "True"
+    assert 0 < made.requeue_after <= parked.GIVING_SECONDS
+    # A time that is to come is no longer one.
+    assert planned(given(ASLEEP, NOW + 1000)).requeue_after == parked.GIVING_SECONDS
+    late = planned(given(ASLEEP, NOW - parked.GIVING_SECONDS))
+    assert actions(late) == ["DeletePod"]
+    assert only(late, DeletePod).uid == GIVEN[1]
+
+
+def in_no_snapshot():
+    return with_spec(with_status(given(ASLEEP), restores_from="", snapshot=None), suspend_to=SuspendTo.VOLUME)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [given(ASLEEP, annotations={names.GIVEN: "soon"}), in_no_snapshot()],
+    ids=["it does not say when", "the session is in no snapshot"],
+)
+def test_no_other_pod_of_a_sleeping_session_stays(seen):
+    assert "DeletePod" in actions(planned(seen))
+
+
+def test_a_pod_of_another_one_is_left_alone():
+    made = planned(given(ASLEEP, owner="other", labels={}))
+    assert (actions(made), made.requeue_after) == ([], None)
+
+
+def test_a_session_goes_on_in_the_pod_that_it_was_given_and_on_its_volume():
+    awake = given(with_spec(ASLEEP, operating_mode=OperatingMode.RUNNING))
+    first = planned(replace(awake, contact=None))
+    assert (first.status.pod, first.status.pod_uid) == GIVEN[:2]
+    assert first.status.workspace_claim == GIVEN[2]
+    assert only(first, AdjustVolume).owners == (names.owned_by("CodeSandbox", META),)
+    assert only(first, Greet).first
+    assert not {"CreatePod", "CreateVolume", "DeletePod"} & set(actions(first))
+    greeted = replace(
+        with_status(awake, pod=GIVEN[0], pod_uid=GIVEN[1], workspace_claim=GIVEN[2]),
+        volume=volume(name=GIVEN[2], owner=META.uid),
+        contact=replace(observed().contact, pod_uid=GIVEN[1]),
+    )
+    made = planned(greeted)
+    assert (actions(made), ready(made)) == ([], "RestoringSnapshot")
+    filled = planned(with_status(greeted, snapshot=replace(TAKEN, filled=GIVEN[1])))
+    assert (ready(filled), filled.status.restores_from, filled.status.workspace_claim) == ("Ready", "", GIVEN[2])
+
+
+ASLEEP_AS_MADE = with_status(ASLEEP, template_revision="sandfleet-python-1")
+FITS = {names.TEMPLATE_REVISION: "sandfleet-python-1"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "changes", "may"),
+    [
+        (ASLEEP_AS_MADE, {}, True),
+        (ASLEEP_AS_MADE, {"annotations": {names.TEMPLATE_REVISION: "sandfleet-python-2"}}, False),
+        (ASLEEP_AS_MADE, {"annotations": {}}, False),
+        (ASLEEP_AS_MADE, {"annotations": {**FITS, names.SNAPSHOT: "etl"}}, False),
+        (ASLEEP_AS_MADE, {"labels": {names.CONTRACT: "brokered"}}, False),
+        (ASLEEP_AS_MADE, {"deleting": True}, False),
+        (with_status(ASLEEP_AS_MADE, workspace_claim=WARM_CLAIM), {}, False),
+        (with_status(ASLEEP_AS_MADE, pod_uid="uid-2"), {}, False),
+        (with_status(ASLEEP_AS_MADE, restores_from=""), {}, False),
+        (with_status(ASLEEP_AS_MADE, template_revision=""), {"annotations": {names.TEMPLATE_REVISION: ""}}, False),
+    ],
+    ids=[
+        "as it was made",
+        "of another revision",
+        "of none",
+        "of a pool that starts from a snapshot",
+        "of another contract",
+        "it ends",
+        "its last volume is still there",
+        "its last pod is on record",
+        "in no snapshot",
+        "no revision is known",
+    ],
+)
+def test_a_warm_pod_fits_only_as_the_next_one_would(seen, changes, may):
+    warm = pod(owner="", labels={}, annotations=FITS)
+    assert parked.may_be_given(seen.sandbox, replace(warm, **changes), "autonomous") is may

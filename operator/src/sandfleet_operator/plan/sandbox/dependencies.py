@@ -253,7 +253,8 @@ def annotated(manifest: Json, retention: Retention) -> Json:
 def workspace_kept(seen: Observed) -> tuple[str, tuple[SandboxAction, ...]]:
     """The volume claim to record when a pod goes, and actions that keep it from being deleted with its warm pod."""
     found, known = seen.volume, seen.sandbox.status.workspace_claim
-    if found is None or not seen.claimed_pod or not (known == found.name or comes_with_bound_pod(found, seen)):
+    is_new = not is_in_snapshot(seen.sandbox.status) and found is not None and comes_with_bound_pod(found, seen)
+    if found is None or not seen.claimed_pod or not (known == found.name or is_new):
         return known, ()
     if not found.pod_owner or found.deleting:
         return found.name, ()

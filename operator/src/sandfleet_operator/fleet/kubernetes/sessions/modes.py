@@ -109,12 +109,17 @@ class Modes:
             if self._decided.get(ref) is not sandbox:
                 # It was decided otherwise meanwhile.
                 return
+            is_over = True
             try:
                 await self._write(ref, sandbox, patch, admission, give)
             except NotLeadingError as error:
                 _LOG.info("the mode of %s is left to who leads now: %s", ref, error)
+            except asyncio.CancelledError:
+                # This fleet ends. What the store shows of the mode is out of date until then.
+                is_over = False
+                raise
             finally:
-                if self._decided.get(ref) is sandbox:
+                if is_over and self._decided.get(ref) is sandbox:
                     del self._decided[ref]
         self._written(ref)
 
