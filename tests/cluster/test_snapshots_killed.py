@@ -18,8 +18,9 @@ from sandfleet.errors import NotFoundError, SandboxEnded, SandboxSuspended, Sand
 
 KILLS = int(os.environ.get("SANDFLEET_SNAPSHOT_KILLS", "3"))
 SESSIONS = 3
-# A sleep and a wake take ten seconds or so: these seconds after the last one each kill comes.
-APART = 10.0
+# A kill comes so many seconds at most after a session has begun to do one of these, which take a few seconds each.
+APART = 4.0
+MOMENTS = ("falls asleep", "sleeps", "wakes")
 PATIENCE = 200.0
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone(on="cluster")]
@@ -73,14 +74,21 @@ class Session:
         return done.text
 
     async def end(self):
+        self.now = "ends"
         await self.until(self.sandbox.kill)
+
+    async def begins(self, moment):
+        """Returns as soon as it does so anew."""
+        for there in (True, False):
+            while (self.now == moment) is there:
+                await asyncio.sleep(0.02)
 
     async def _sleeps(self):
         try:
             await self.sandbox.suspend(to="snapshot")
         except SandboxSuspended:
             # An earlier call has done it, whose answer was lost. One that only holds the session still refuses it.
-            if (await self.fleet.get_info(self.sandbox.sandbox_id)).state != "suspended":
+            if (await self.fleet.get(self.sandbox.sandbox_id)).state != "suspended":
                 raise
 
     async def _wakes(self):
@@ -148,6 +156,8 @@ async def test_sessions_lose_nothing_and_leave_nothing_while_processes_are_kille
     async def kills(sessions):
         await eventually(lambda: any(one.turn for one in sessions))
         for victim in victims(chance):
+            moment = chance.choice(MOMENTS)
+            await chance.choice(sessions).begins(moment)
             await asyncio.sleep(chance.uniform(0.0, APART))
             print(f"the {victim} is killed while sessions: {', '.join(one.now for one in sessions)}")
             await asyncio.to_thread(bed.replace, victim)
