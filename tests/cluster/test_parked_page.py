@@ -24,7 +24,7 @@ pytestmark = pytest.mark.alone(on="cluster")
 
 @pytest.fixture
 def server(node: Cluster) -> Iterator[Path]:
-    """`make cluster-s3` in a terminal; the file with its address, which goes with it."""
+    """`make cluster-bucket` in a terminal; the file with its address, which goes with it."""
     assert node.layout is not None
     command = [sys.executable, "-m", "cluster.harness", "s3"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}

@@ -16,7 +16,7 @@ from .layout import ClusterError
 from .processes import wait_until
 
 REGION = "us-east-1"
-# Of the server that `make cluster-s3` starts.
+# Of the server that `make cluster-bucket` starts.
 BUCKET = "sandfleet-snapshots"
 START_SECONDS = 20
 
