@@ -20,6 +20,7 @@ import gateway
 import journals
 import languages
 import parking
+import parking_cluster
 import pods
 import preload
 import queues
@@ -61,6 +62,7 @@ PARTS = {
     "state": state,
     "snapshots": snapshots,
     "parking": parking,
+    "parking-cluster": parking_cluster,
     "pods": pods,
     "operator": reconciler,
     "queues": queues,

@@ -1,13 +1,16 @@
 # A real Kubernetes with gVisor; included by the Makefile.
 HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
 
-.PHONY: cluster cluster-down cluster-test pod-test cluster-scale flood cluster-binaries base-image kind-up
+.PHONY: cluster cluster-down cluster-bucket cluster-test pod-test cluster-scale flood cluster-binaries base-image kind-up
 
 cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEET_CLUSTER_DIR says where.
 	@$(HARNESS) up
 
 cluster-down: setup ## End the cluster and leave nothing behind.
 	@$(HARNESS) down
+
+cluster-bucket: setup ## An S3 server for the cluster's pods, until Ctrl-C; it says where its address and keys are.
+	@$(HARNESS) s3
 
 cluster-test: setup ## The tests on a real cluster (that of KUBECONFIG, or one of their own).
 	@tests/cluster/run.sh $(ARGS)

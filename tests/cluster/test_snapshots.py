@@ -3,19 +3,13 @@
 import asyncio
 import contextlib
 import os
-import secrets
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from cluster.access_bed import AGENT_RULES, a_grant, an_agent, an_object, fleet_bed
-from cluster.harness import s3 as storage
+from cluster.access_bed import an_object
 from cluster.harness.api import path_of
-from cluster.harness.layout import REPOSITORY
-from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
-from sandfleet import AsyncFleet, AsyncSandbox
+from cluster.snapshot_bed import connected, s3_server, snapshot_bed
+from sandfleet import AsyncSandbox
 from sandfleet.errors import (
     AccessDenied,
     NotFoundError,
@@ -26,11 +20,6 @@ from sandfleet.errors import (
 )
 from sandfleet.values.suspension import Snapshot
 
-SNAPSHOTS = {"apiGroups": ["sandfleet.io"], "resources": ["sandboxsnapshots"]}
-SAVES = {**SNAPSHOTS, "verbs": ["create", "get", "list", "delete"]}
-MOVES = {**SNAPSHOTS, "verbs": ["get", "list", "export", "import"]}
-# What the chart gives the snapshotter.
-WORKS = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/snapshotter"], "verbs": ["create"]}]
 FRAME = "import pandas as pd, os\ndf = pd.DataFrame({'a': range(1000)})\nopen('rows.csv', 'w').write(df.to_csv())"
 SEEN = "int(df.a.sum()), os.path.getsize('rows.csv')"
 
@@ -44,83 +33,13 @@ AT_ONCE = 3
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone(on="cluster")]
 
 
-class SnapshotterProcess:
-    """As in the chart's Deployment, beside the cluster: it dials the fleet with its own account's token."""
-
-    def __init__(self, bed, folder, url, more):
-        self._bed, self._folder, self._more, self._process = bed, folder, {"SANDFLEET_SNAPSHOTS": url, **more}, None
-        folder.mkdir()
-        ca = bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"]
-        (folder / "ca.crt").write_text(ca)
-        (folder / "token").write_text(bed.token(bed.namespace, "snapshotter"))
-
-    def start(self):
-        environment = {**os.environ, **self._more, "SANDFLEET_SNAPSHOT_KEYS": str(self._folder / "keys.json")}
-        environment["PYTHONPATH"] = str(REPOSITORY / "tests")
-        command = [sys.executable, "-m", "sandfleet_operator", "snapshotter", "--fleet", f"127.0.0.1:{self._bed.port}"]
-        with (self._folder / "log").open("ab") as log:
-            command += ["--credentials", str(self._folder)]
-            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        return self
-
-    def kill(self):
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(30)
-
-    def end(self):
-        self._process.terminate()
-        assert self._process.wait(30) == 0, (self._folder / "log").read_text()[-2000:]
-
-
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory):
-    from cluster.harness import binaries
-    from cluster.harness.layout import cache
-    from cluster.harness.progress import timed
-
-    program = binaries.provide(cache(), timed("snapshots"), ["versitygw"])["versitygw"]
-    server, process = storage.start(program, tmp_path_factory.mktemp("s3"), "127.0.0.1")
-    yield server
-    storage.stop(process)
-
-
-@pytest.fixture(scope="module")
-def bed(images, kinds, s3, tmp_path_factory):
-    from sandfleet_operator.snapshots.backends.s3 import connect
-
-    api, work = images.api, f"snapshots-{secrets.token_hex(4)}"
-    bucket = f"b{secrets.token_hex(6)}"
-    connect(s3.endpoint, s3.region, (s3.root.access_key, s3.root.secret_key)).create_bucket(Bucket=bucket)
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
-    with fleet_bed(images, tmp_path_factory.mktemp("fleet"), (work,)) as made:
-        made.apply(
-            *an_agent(work),
-            *a_grant("", "saves", [SAVES], (work, "agent"), work),
-            an_object("v1", "ServiceAccount", "mover", work),
-            *a_grant("", "mover", [*AGENT_RULES, MOVES], (work, "mover"), work),
-            an_object("v1", "ServiceAccount", "snapshotter", made.namespace),
-            *a_grant("", "snapshotter", WORKS, (made.namespace, "snapshotter"), made.namespace),
-        )
-        operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
-        api.create(template(work))
-        spec = {"templateRef": {"name": "python"}, "replicas": 2, "maxSize": 16}
-        api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec=spec))
-        keys = {"AWS_ACCESS_KEY_ID": s3.root.access_key, "AWS_SECRET_ACCESS_KEY": s3.root.secret_key}
-        url = f"s3://{bucket}/snapshots?endpoint={s3.endpoint}&region={s3.region}"
-        made.snapshotter = SnapshotterProcess(made, tmp_path_factory.mktemp("work") / "snapshotter", url, keys).start()
+def bed(images, kinds, tmp_path_factory):
+    with (
+        s3_server(tmp_path_factory.mktemp("s3")) as server,
+        snapshot_bed(images, server, tmp_path_factory.mktemp("bed")) as made,
+    ):
         yield made
-        made.snapshotter.end()
-        operator.end()
-    api.delete("Namespace", work)
-
-
-@contextlib.asynccontextmanager
-async def connected(bed, folder, account="agent"):
-    (folder / "ca").write_text(bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"])
-    (folder / account).write_text(bed.token(bed.namespaces[0], account))
-    place = {"ca_file": str(folder / "ca"), "token_file": str(folder / account), "namespace": bed.namespaces[0]}
-    async with await AsyncFleet.connect(f"127.0.0.1:{bed.port}", **place) as fleet:
-        yield fleet
 
 
 async def test_a_session_is_saved_rolled_back_and_forked_and_its_snapshot_outlives_it(bed, tmp_path):
@@ -207,18 +126,18 @@ async def test_no_account_but_the_snapshotters_takes_jobs(bed, tmp_path):
             except grpc.aio.AioRpcError as error:
                 return error.code().name
 
-    assert await begun(bed.token(bed.namespaces[0], "agent")) == "PERMISSION_DENIED"
+    assert await begun(bed.token(bed.work, "agent")) == "PERMISSION_DENIED"
     assert await begun("no token") == "UNAUTHENTICATED"
     # Control: the snapshotter's own account is taken on.
     assert await begun(bed.token(bed.namespace, "snapshotter")) is True
 
 
 def _named(bed, sandbox_id):
-    return bed.cluster.api.get("CodeSandbox", sandbox_id.partition("/")[2], bed.namespaces[0])
+    return bed.cluster.api.get("CodeSandbox", sandbox_id.partition("/")[2], bed.work)
 
 
 def _is_there(bed, sandbox_id):
-    there = bed.cluster.api.list("CodeSandbox", bed.namespaces[0])
+    there = bed.cluster.api.list("CodeSandbox", bed.work)
     return sandbox_id.partition("/")[2] in [one["metadata"]["name"] for one in there]
 
 
@@ -227,7 +146,7 @@ def _has_volume(bed, sandbox_id):
     made = _named(bed, sandbox_id)
     return [
         one["metadata"]["name"]
-        for one in bed.cluster.api.list("PersistentVolumeClaim", bed.namespaces[0])
+        for one in bed.cluster.api.list("PersistentVolumeClaim", bed.work)
         if any(owner["uid"] == made["metadata"]["uid"] for owner in one["metadata"].get("ownerReferences", ()))
     ]
 
@@ -278,7 +197,7 @@ async def test_kubectl_puts_a_session_into_a_snapshot_and_takes_it_out(bed, tmp_
         await sandbox.run_code("x = 41")
 
         def patch(spec):
-            path = path_of("CodeSandbox", bed.namespaces[0], sandbox.sandbox_id.partition("/")[2])
+            path = path_of("CodeSandbox", bed.work, sandbox.sandbox_id.partition("/")[2])
             bed.cluster.api.call("PATCH", path, {"spec": spec}, "application/merge-patch+json")
 
         # Not while its claim is young.
@@ -329,7 +248,7 @@ async def test_a_session_whose_pod_is_lost_goes_back_to_its_last_snapshot(bed, t
         await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
         await eventually(automatic)
         pod = _named(bed, sandbox.sandbox_id)["status"]["podName"]
-        bed.cluster.api.delete("Pod", pod, bed.namespaces[0], grace=0)
+        bed.cluster.api.delete("Pod", pod, bed.work, grace=0)
         await eventually(lambda: _named(bed, sandbox.sandbox_id)["status"].get("restarts"))
         again = await eventually_runs(sandbox, "x + 1, open('kept').read()")
         assert again.text == "(42, '1')"
@@ -337,9 +256,7 @@ async def test_a_session_whose_pod_is_lost_goes_back_to_its_last_snapshot(bed, t
 
 
 def _saved(bed, name):
-    found = [
-        one for one in bed.cluster.api.list("SandboxSnapshot", bed.namespaces[0]) if one["metadata"]["name"] == name
-    ]
+    found = [one for one in bed.cluster.api.list("SandboxSnapshot", bed.work) if one["metadata"]["name"] == name]
     return found[0].get("status", {}) if found else None
 
 
@@ -349,7 +266,7 @@ def _is_saved(bed, name):
 
 
 async def test_kubectl_takes_shows_and_deletes_snapshots(bed, tmp_path):
-    api, work = bed.cluster.api, bed.namespaces[0]
+    api, work = bed.cluster.api, bed.work
     async with (
         connected(bed, tmp_path) as fleet,
         AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox,
@@ -449,7 +366,7 @@ async def test_many_sessions_sleep_without_pods_and_volumes_and_go_on(bed, tmp_p
         for sandbox_id in seen:
             await eventually(lambda one=sandbox_id: not _has_volume(bed, one), seconds=300)
         sessions = {one.partition("/")[2] for one in seen}
-        pods = {one["metadata"]["name"] for one in bed.cluster.api.list("Pod", bed.namespaces[0])}
+        pods = {one["metadata"]["name"] for one in bed.cluster.api.list("Pod", bed.work)}
         assert not pods & sessions
         assert len(seen) == PARKED
         await asyncio.gather(*(awake(fleet, sandbox_id) for sandbox_id in seen))

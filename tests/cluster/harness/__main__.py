@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from . import base_image, binaries, images
+from . import base_image, binaries, images, s3
 from .down import down
-from .layout import ClusterError, Layout, cache, directory
-from .plan import Say, recorded
+from .layout import Addresses, ClusterError, Layout, cache, directory
+from .plan import Say, read_plan, recorded
 from .progress import steps, timed
 from .up import check, planned, up
 
@@ -29,12 +32,35 @@ def _kubectl(layout: Layout, say: Say, arguments: list[str]) -> int:
     return subprocess.run([program, "--kubeconfig", layout.kubeconfig, *arguments], check=False).returncode
 
 
+def _s3(layout: Layout, say: Say) -> None:
+    """Until Ctrl-C. The file with its address and keys is the cluster's: it goes with that at the latest."""
+    if recorded(layout) is None:
+        raise ClusterError("cannot serve S3 to the cluster: none runs (make cluster)")
+    program = binaries.provide(cache(), say, ["versitygw"])["versitygw"]
+    plan, file, folder = read_plan(layout), layout.root / "s3.env", layout.root / "s3"
+    if plan is None:
+        raise ClusterError("cannot serve S3 to the cluster: its plan is missing")
+    shutil.rmtree(folder, ignore_errors=True)
+    server, process = s3.start(program, folder, Addresses(plan.block).machine)
+    try:
+        (folder / "objects" / s3.BUCKET).mkdir()
+        file.touch(mode=0o600)
+        file.write_text(server.shell)
+        say(f"S3 until Ctrl-C, with the bucket {s3.BUCKET}: . {file}")
+        with suppress(KeyboardInterrupt):
+            signal.pause()
+    finally:
+        file.unlink(missing_ok=True)
+        s3.stop(process)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cluster.harness", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start the cluster, or what is missing of it")
     commands.add_parser("down", help="end it and leave nothing")
     commands.add_parser("check", help="say whether this machine can run one, and what it lacks")
+    commands.add_parser("s3", help="serve S3 to the machine and the cluster, until Ctrl-C")
     commands.add_parser("binaries", help="build what the cache lacks")
     commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
     commands.add_parser("testkit-image", help="write the tests' own image, for kind").add_argument("archive", type=Path)
@@ -67,6 +93,8 @@ def main() -> int:
             say("down")
         case "check":
             check()
+        case "s3":
+            _s3(layout, say)
         case "binaries":
             with steps("cluster", binaries.planned(cache())) as say:
                 binaries.provide(cache(), say)

@@ -16,6 +16,8 @@ from .layout import ClusterError
 from .processes import wait_until
 
 REGION = "us-east-1"
+# Of the server that `make cluster-bucket` starts.
+BUCKET = "sandfleet-snapshots"
 START_SECONDS = 20
 
 
@@ -33,6 +35,19 @@ class S3:
     endpoint: str
     root: Account
     region: str = REGION
+
+    @property
+    def shell(self) -> str:
+        """Variables for a shell: of the SDKs, and of a store of snapshots in BUCKET."""
+        return "".join(
+            f"export {name}='{value}'\n"
+            for name, value in (
+                ("AWS_ACCESS_KEY_ID", self.root.access_key),
+                ("AWS_SECRET_ACCESS_KEY", self.root.secret_key),
+                ("S3_URL", f"s3://{BUCKET}?endpoint={self.endpoint}&region={self.region}"),
+                ("S3_PORT", self.endpoint.rpartition(":")[2]),
+            )
+        )
 
     def user(self, name: str, role: str = "user") -> Account:
         """Make an account: a `user` sees only what is his, a `userplus` may make buckets, an `admin` all."""

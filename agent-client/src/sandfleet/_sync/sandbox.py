@@ -526,7 +526,8 @@ class Sandbox:
         """Make sandboxes with the same files, variables and services: all of them, or none.
 
         One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
-        and the contract and the limits of this one. Raises what `snapshot` and `create` raise.
+        and the namespace, the template, the contract and the limits of this one. Raises what `snapshot` and `create`
+        raise.
         """
         return tuple(map(type(self), run(self._async.fork(count, labels=labels))))
 

@@ -62,7 +62,8 @@ class HasSnapshots:
         """Make sandboxes with the same files, variables and services: all of them, or none.
 
         One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
-        and the contract and the limits of this one. Raises what `snapshot` and `create` raise.
+        and the namespace, the template, the contract and the limits of this one. Raises what `snapshot` and `create`
+        raise.
         """
         import asyncio
 
@@ -70,8 +71,9 @@ class HasSnapshots:
         try:
             # The sandbox's class is above this one.
             create: Any = getattr(self, "create")  # noqa: B009
+            place = {"fleet": self._link.fleet, "namespace": self._namespace or None}
             claims = [
-                asyncio.ensure_future(_opened(create(fleet=self._link.fleet, snapshot=taken, labels=labels)))
+                asyncio.ensure_future(_opened(create(taken.template, **place, snapshot=taken, labels=labels)))
                 for _ in range(count)
             ]
             made = await asyncio.gather(*claims, return_exceptions=True)
@@ -93,7 +95,11 @@ class HasSnapshots:
         from sandfleet._fleets.snapshots import within
 
         fleet: Any = self._link.fleet
-        return within(fleet.snapshots, self._link.sandbox_id.rpartition("/")[0])
+        return within(fleet.snapshots, self._namespace)
+
+    @property
+    def _namespace(self) -> str:
+        return self._link.sandbox_id.rpartition("/")[0]
 
 
 async def _opened(opening: Any) -> Any:

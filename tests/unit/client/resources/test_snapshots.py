@@ -1,0 +1,55 @@
+"""Copies of a sandbox are where it is, and of what it is made of."""
+
+from types import SimpleNamespace
+
+import pytest
+from sandfleet.resources.snapshots import HasSnapshots
+from sandfleet.values.suspension import Snapshot
+
+
+class Store:
+    def __init__(self):
+        self.namespaces, self.deleted = set(), []
+
+    def _within(self, namespace):
+        self.namespaces.add(namespace)
+        return self
+
+    async def take_snapshot(self, sandbox_id, **words):
+        return Snapshot("s-1", sandbox_id=sandbox_id, template="python-fast")
+
+    async def get(self, snapshot):
+        return snapshot
+
+    async def delete(self, snapshot):
+        self.deleted.append(snapshot.snapshot_id)
+
+
+class Sandbox(HasSnapshots):
+    def __init__(self, sandbox_id):
+        self.store, self.made, self.killed = Store(), [], []
+        self._link = SimpleNamespace(sandbox_id=sandbox_id, fleet=SimpleNamespace(snapshots=self.store))
+
+    async def create(self, template, **options):
+        if len(self.made) == 2:
+            raise LookupError("no third one")
+        self.made.append((template, options["namespace"], options["snapshot"].snapshot_id, options["labels"]))
+        return SimpleNamespace(kill=self._kill)
+
+    async def _kill(self):
+        self.killed.append(True)
+
+
+@pytest.mark.parametrize(("sandbox_id", "namespace"), [("team/one", "team"), ("one", None)])
+async def test_copies_have_the_namespace_and_the_template_of_their_origin(sandbox_id, namespace):
+    sandbox = Sandbox(sandbox_id)
+    assert len(await sandbox.fork(2, labels={"a": "b"})) == 2
+    assert sandbox.made == [("python-fast", namespace, "s-1", {"a": "b"})] * 2
+    assert (sandbox.store.namespaces, sandbox.store.deleted) == ({namespace or ""}, ["s-1"])
+
+
+async def test_a_copy_that_cannot_be_had_ends_the_others():
+    sandbox = Sandbox("team/one")
+    with pytest.raises(LookupError):
+        await sandbox.fork(3)
+    assert (sandbox.killed, sandbox.store.deleted) == ([True, True], ["s-1"])
