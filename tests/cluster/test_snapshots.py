@@ -174,13 +174,17 @@ async def test_a_session_sleeps_in_a_snapshot_without_pod_and_volume_and_goes_on
         await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
         with pytest.raises(SandboxSuspended):
             await sandbox.run_code("1")
+        pool = ("SandboxPool", "fast", bed.namespaces[0])
+        await eventually(lambda: bed.cluster.api.get(*pool)["status"].get("warm"), 240)
         async with await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=240) as again:
+            # It goes on in a pod that was warm, of another name than its own.
+            assert _named(bed, sandbox.sandbox_id)["status"]["podName"].startswith("fast-")
             assert again.resumption.lost == ()
             assert (await again.run_code(SEEN)).text == seen
             assert (await again.get_info()).labels == {"task": "margins"}
             await eventually(lambda: "snapshot" not in _named(bed, sandbox.sandbox_id)["status"])
             assert [one for one in await fleet.snapshots.list() if one.reason == "suspend"] == []
-            # And again, from the volume of its own name.
+            # And again, from the volume that it was given.
             await again.run_code("y = 7")
             await again.suspend(to="snapshot")
             await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
