@@ -207,7 +207,7 @@ def _of_another(seen: Observed, found: Volume) -> Finding | None:
     meta, of = seen.sandbox.meta, found.labels.get(names.SANDBOX, "")
     if found.owner == meta.uid or seen.sandbox.spec.workspace.claim_name:
         return None
-    if found.pod_owner and not comes_with_bound_pod(found, seen):
+    if found.pod_owner:
         why = f"volume claim {found.name} belongs to a pod that waits for a claim"
         return Finding(Reason.WORKSPACE_IN_USE, why)
     if of != meta.name and not is_kept(found):
