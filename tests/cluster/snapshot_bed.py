@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -25,6 +27,7 @@ SAVES = {**SNAPSHOTS, "verbs": ["create", "get", "list", "delete"]}
 MOVES = {**SNAPSHOTS, "verbs": ["get", "list", "export", "import"]}
 # What the chart gives the snapshotter.
 WORKS = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/snapshotter"], "verbs": ["create"]}]
+HOWTO = REPOSITORY / "docs/howto/snapshots.md"
 PROCESSES = ("snapshotter", "fleet", "operator")
 
 
@@ -122,16 +125,33 @@ def s3_server(folder: Path) -> Iterator[storage.S3]:
         storage.stop(process)
 
 
+def bucket_of(s3: storage.S3) -> tuple[str, storage.Account]:
+    """A new bucket, and an account with what the how-to for platform teams allows it, and nothing else."""
+    from sandfleet_operator.snapshots.backends.s3 import connect
+
+    bucket, account = f"b{secrets.token_hex(6)}", s3.user(f"snapshotter-{secrets.token_hex(4)}")
+    client = connect(s3.endpoint, s3.region, (s3.root.access_key, s3.root.secret_key))
+    client.create_bucket(Bucket=bucket)
+    allowed = [
+        {
+            "Effect": "Allow",
+            "Principal": {"AWS": [account.access_key]},
+            "Action": actions.split(),
+            "Resource": resource.replace("sandfleet-snapshots", bucket),
+        }
+        for actions, resource in re.findall(r"(?m)^(s3:[\w: ]+) on (arn:\S+)$", HOWTO.read_text())
+    ]
+    client.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": allowed}))
+    return bucket, account
+
+
 @contextlib.contextmanager
 def snapshot_bed(
     cluster: Cluster, s3: storage.S3, folder: Path, pool: Json | None = None, **made_of: Any
 ) -> Iterator[SnapshotBed]:
     """`pool` and `made_of` are what the pool and its template have of their own."""
-    from sandfleet_operator.snapshots.backends.s3 import connect
-
     api, work = cluster.api, f"snapshots-{secrets.token_hex(4)}"
-    bucket = f"b{secrets.token_hex(6)}"
-    connect(s3.endpoint, s3.region, (s3.root.access_key, s3.root.secret_key)).create_bucket(Bucket=bucket)
+    bucket, account = bucket_of(s3)
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
     folders = {one: folder / one for one in ("fleet", "operator")}
     for one in folders.values():
@@ -149,7 +169,7 @@ def snapshot_bed(
         api.create(template(work, **made_of))
         spec = {"templateRef": {"name": "python"}, "replicas": 2, "maxSize": 16, **(pool or {})}
         api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec=spec))
-        keys = {"AWS_ACCESS_KEY_ID": s3.root.access_key, "AWS_SECRET_ACCESS_KEY": s3.root.secret_key}
+        keys = {"AWS_ACCESS_KEY_ID": account.access_key, "AWS_SECRET_ACCESS_KEY": account.secret_key}
         url = f"s3://{bucket}/snapshots?endpoint={s3.endpoint}&region={s3.region}"
         snapshotter = SnapshotterProcess(made, folder / "snapshotter", url, keys).start()
         yield SnapshotBed(made, work, operator, snapshotter)

@@ -8,7 +8,7 @@ import time
 import pytest
 from cluster.access_bed import an_object
 from cluster.harness.api import path_of
-from cluster.snapshot_bed import connected, s3_server, snapshot_bed
+from cluster.snapshot_bed import bucket_of, connected, s3_server, snapshot_bed
 from sandfleet import AsyncSandbox
 from sandfleet.errors import (
     AccessDenied,
@@ -109,6 +109,26 @@ async def test_a_killed_snapshotter_costs_its_jobs_and_the_next_one_goes_on(bed,
                 assert time.monotonic() < deadline
         assert [one.name for one in await fleet.snapshots.list(sandbox.sandbox_id)] == ["found"]
         await fleet.snapshots.delete("found")
+
+
+async def test_the_bucket_policy_of_the_how_to_gives_no_more_than_that(s3):
+    """That it gives enough, all tests here show: it is the snapshotter's."""
+    from botocore.exceptions import ClientError
+    from sandfleet_operator.snapshots.backends.s3 import connect
+
+    (bucket, account), (other, _) = bucket_of(s3), bucket_of(s3)
+    client = connect(s3.endpoint, s3.region, (account.access_key, account.secret_key))
+    client.put_object(Bucket=bucket, Key="mine", Body=b"1")
+    refused = (
+        lambda: client.put_object(Bucket=other, Key="mine", Body=b"1"),
+        lambda: client.list_objects_v2(Bucket=other),
+        lambda: client.get_bucket_policy(Bucket=bucket),
+        lambda: client.put_bucket_policy(Bucket=bucket, Policy="{}"),
+        lambda: client.delete_bucket(Bucket=bucket),
+    )
+    for call in refused:
+        with pytest.raises(ClientError, match="AccessDenied"):
+            call()
 
 
 async def test_no_account_but_the_snapshotters_takes_jobs(bed, tmp_path):
