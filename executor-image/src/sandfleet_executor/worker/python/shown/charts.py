@@ -35,7 +35,7 @@ def describe(figure: Any) -> dict[str, Any] | None:
 
 def with_data(chart: Any) -> Any:
     """The MIME bundle of a chart of Altair, with its specification: by default it has only a page that draws it."""
-    bundle = chart._repr_mimebundle_()  # noqa: SLF001  the name is IPython's
+    bundle = chart._repr_mimebundle_()
     try:
         if not isinstance(bundle, dict) or not bundle or any(str(each).startswith(VEGA_LITE) for each in bundle):
             return bundle
