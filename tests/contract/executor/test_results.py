@@ -262,7 +262,8 @@ async def test_a_figure_comes_as_an_image_and_as_data(sandbox):
     assert shown.png.startswith(b"\x89PNG")
     assert (shown.chart.type, shown.chart.title) == ("bar", "T")
     assert [(each["label"], each["value"]) for each in shown.chart.elements] == [("a", 1), ("b", 2)]
-    shown = (await sandbox.run_code("figure, axes = plt.subplots(); axes.plot([3, 4]); plt.close(); figure")).results[-1]
+    execution = await sandbox.run_code("figure, axes = plt.subplots(); axes.plot([3, 4]); plt.close(); figure")
+    shown = execution.results[-1]
     assert (shown.chart.type, shown.chart.elements[0]["points"]) == ("line", ((0, 3), (1, 4)))
 
 
