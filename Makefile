@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test collected attacks cells conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test collected attacks cells conformance jupyterlab model completion lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -39,6 +39,10 @@ cells: setup ## N random cells of each language in a sandbox and in the language
 model: setup ## spin searches all states of the claim protocol (tests/model), about a minute.
 	@scripts/debian.sh spin spin gcc libc6-dev
 	@$(PY) -m pytest -q tests/model $(ARGS)
+
+jupyterlab: setup ## A notebook in JupyterLab's own page, in headless Chromium, which it installs (PyPI, apt).
+	@scripts/debian.sh chromium chromium
+	@tests/conformance/run.sh jupyterlab $(if $(ARGS),-- $(ARGS))
 
 completion: setup ## tries completion of the command in bash, zsh and fish, and installs the two.
 	@scripts/debian.sh zsh zsh && scripts/debian.sh fish fish

@@ -109,8 +109,22 @@ def test_sql_and_python_share_their_tables(run):
     pytest.importorskip("duckdb")
     run("import pandas as pd; df = pd.DataFrame({'a': [1, 2, 3]})")
     _, told = run("%%sql\nSELECT sum(a) AS total FROM df")
-    assert told[-1][1]["data"]["application/json"]["rows"] == [[6]]
+    # JupyterLab would show JSON as a tree, in place of the table.
+    assert "<td>6</td>" in told[-1][1]["data"]["text/html"]
+    assert "application/json" not in told[-1][1]["data"]
     assert streams(run("print(sql.last.total[0])")[1]) == "6\n"
+
+
+def test_a_traceback_has_the_numbers_of_the_front_end(run):
+    pytest.importorskip("duckdb")
+    first, _ = run("def half(x): return x / 0")
+    run("%%sql\nSELECT 1")
+    reply, told = run("half(1)")
+    assert reply["execution_count"] == first["execution_count"] + 2
+    for content in (reply, told[-1][1]):
+        places = [line.split(",")[0].strip() for line in content["traceback"] if "<cell" in line]
+        assert places == [f'File "<cell {each["execution_count"]}>"' for each in (reply, first)]
+        assert content["traceback"][-1] == "ZeroDivisionError: division by zero"
 
 
 def test_a_front_end_is_asked_for_input(client, run):

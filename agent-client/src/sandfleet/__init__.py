@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from sandfleet.values.tools import ToolLimits as ToolLimits
     from sandfleet.values.tools import ToolSession as ToolSession
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
+    from sandfleet.values.usage import LanguageUsage as LanguageUsage
     from sandfleet.values.usage import SandboxUsage as SandboxUsage
     from sandfleet.values.variables import Autosave as Autosave
 
@@ -237,7 +238,7 @@ _HOMES = {
     "tools.mcp.source": ("McpServer", "mcp_server"),
     "tools.server": ("AsyncToolServer",),
     "_sync.tools": ("ToolServer",),
-    "values.usage": ("ExecutionUsage", "SandboxUsage"),
+    "values.usage": ("ExecutionUsage", "LanguageUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }
 __all__ = ["__version__", *sorted(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604  they are strings, which the test of the public names holds

@@ -33,6 +33,7 @@ _VEGA_KINDS = {
     "arc": "pie",
     "boxplot": "box",
 }
+_COMPUTED = ("aggregate", "bin", "timeUnit", "impute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +189,17 @@ def _views(spec: Any, datasets: Mapping[str, Any], rows: Any, depth: int) -> Ite
             yield from _views({**each, **shared}, datasets, rows, depth + 1)
     mark = spec.get("mark")
     kind = _VEGA_KINDS.get(str(mark.get("type") if isinstance(mark, Mapping) else mark))
-    if kind and isinstance(rows, list):
+    if kind and isinstance(rows, list) and not _computes(spec):
         yield _view(kind, _part(spec, "encoding"), [row for row in rows if isinstance(row, Mapping)])
+
+
+def _computes(spec: Mapping[str, Any]) -> bool:
+    """Whether its rows are not what it shows: the library that draws it works with them first."""
+    channels = spec.get("encoding")
+    used = channels.values() if isinstance(channels, Mapping) else ()
+    return bool(spec.get("transform")) or any(
+        isinstance(each, Mapping) and any(each.get(name) for name in _COMPUTED) for each in used
+    )
 
 
 def _part(spec: Any, name: str) -> Mapping[str, Any]:

@@ -190,7 +190,7 @@ class _RunsCode:
     def _handles(self, contexts: Iterable[Context]) -> tuple[AsyncContextHandle, ...]:
         from sandfleet.resources.tables import AsyncContextHandle
 
-        return tuple(AsyncContextHandle(each, self.tables) for each in contexts)
+        return tuple(AsyncContextHandle(each, self.tables, self._link) for each in contexts)
 
     @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:

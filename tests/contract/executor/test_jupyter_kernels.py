@@ -30,6 +30,8 @@ class Kernel:
     leave: str
     begun: tuple[str, str]
     known: str
+    # A program that prints "out" and "err".
+    program: str
 
 
 KERNELS = [
@@ -47,6 +49,7 @@ KERNELS = [
         leave="import os; os._exit(3)",
         begun=("'text'.uppe", "upper"),
         known="len",
+        program="import os; code = os.system('echo out; echo err >&2')",
     ),
     Kernel(
         name="jupyter-bash",
@@ -62,6 +65,8 @@ KERNELS = [
         leave="",
         begun=("ech", "echo"),
         known="",
+        # It reads both as one.
+        program="",
     ),
     Kernel(
         name="jupyter-ir",
@@ -77,6 +82,7 @@ KERNELS = [
         leave="tools::pskill(Sys.getpid(), 9)",
         begun=("mea", "mean"),
         known="mean",
+        program="system('echo out; echo err >&2')",
     ),
 ]
 
@@ -186,6 +192,14 @@ async def test_code_is_completed_and_described(sandbox, made, kernel):
     assert not found or "No documentation" in found.text
 
 
+async def test_output_of_programs_that_a_cell_starts_is_the_cells(run, kernel):
+    if not kernel.program:
+        pytest.skip("its shell does not tell the streams apart")
+    execution = await run(kernel.program)
+    assert (execution.logs.stdout, execution.logs.stderr) == ("out\n", "err\n")
+    assert (await run(kernel.say)).logs.stdout == "on\n"
+
+
 async def test_a_kernel_that_ends_is_replaced_and_it_is_said(run, kernel):
     if not kernel.leave:
         pytest.skip("its shell is started again by itself")
@@ -200,6 +214,62 @@ async def test_a_context_of_a_kernel_is_neither_saved_nor_read_as_a_table(sandbo
     with pytest.raises(PreconditionFailed) as raised:
         await sandbox.tables.get("kept", context=made[1])
     assert raised.value.reason in ("LanguageCannot", "LibraryMissing")
+
+
+# What only IRkernel can say.
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def r(sandbox, has):
+    if "jupyter-ir" not in has:
+        pytest.skip("the sandbox has no IRkernel")
+
+    async def run(code, **options):
+        return await sandbox.run_code(code, language="jupyter-ir", **{"timeout": 120, **options})
+
+    return run
+
+
+async def test_plots_and_frames_of_r_are_results(r):
+    execution = await r("plot(1:10); head(mtcars, 2)")
+    plot, frame = sorted(execution.results, key=lambda each: each.png is None)
+    assert plot.png.startswith(b"\x89PNG")
+    assert "A data.frame: 2 \u00d7 11" in frame.html
+    assert "Mazda RX4" in frame.text
+
+
+async def test_errors_of_r_say_the_line_and_warnings_are_standard_error(r):
+    execution = await r("f <- function(a) {\n  stop('bad ', a)\n}\nf(1)")
+    assert "# at line 2 of file <text>" in execution.error.traceback
+    execution = await r("x <- 1\nif (")
+    assert "<text>:3:0: unexpected end of input" in execution.error.value
+    execution = await r("warning('careful'); write('to stderr', stderr()); cat('é∑😀')")
+    assert (execution.outcome, execution.logs.stdout) == ("ok", "é∑😀")
+    assert "careful" in execution.logs.stderr
+    assert "to stderr\n" in execution.logs.stderr
+
+
+async def test_what_r_prints_between_two_cells_is_of_neither(r, sandbox):
+    begin = "system('(while [ ! -e go ]; do sleep 0.1; done; echo late; touch gone) >&2 &')"
+    assert (await r(begin)).logs.stderr == ""
+    await sandbox.files.write("go", "")
+    async with asyncio.timeout(60):
+        while not await sandbox.files.exists("gone"):
+            await asyncio.sleep(0.1)
+    assert (await r("1")).logs.stderr == ""
+
+
+async def test_a_flood_of_a_program_of_r_is_cut_with_the_exact_count(r):
+    execution = await r("system('yes | head -c 3000000')", output_limit=64 << 10)
+    kept = len(execution.logs.stdout)
+    assert kept <= 64 << 10
+    assert kept + sum(gap.dropped_bytes for gap in execution.logs.gaps) == 3_000_000
+
+
+async def test_too_much_memory_in_r_is_an_outcome(r):
+    execution = await r("h <- list(); i <- 0; repeat { i <- i + 1; h[[i]] <- runif(1e6) }")
+    assert (execution.outcome, execution.blame) == ("memory", "limit")
+    assert (await r("exists('h')")).results[0].text == "[1] FALSE"
 
 
 # What only ipykernel can say.

@@ -115,6 +115,17 @@ async def test_a_context_whose_cell_runs_is_busy(sandbox, context):
 
 # By language: a cell, what is begun, a match, what it replaces, a name, and what is said of it.
 SAID = {
+    "python": ("def own_name(x): return x", "'é'; own_n", "own_name", (5, 10), "own_name", "own_name(x)"),
+    "typescript": (
+        "let own: {method(x: number): number} = {method(x) { return x }}",
+        "'é'; own.me",
+        "method",
+        (9, 11),
+        "own.method",
+        "own.method(x)",
+    ),
+    "jupyter-python3": ("def own_name(x): return x", "'é'; own_n", "own_name", (5, 10), "own_name", "own_name(x)"),
+    "jupyter-ir": ("own_name <- function(x) x", "'é'; own_n", "own_name", (5, 10), "lm", "Fitting Linear Models"),
     "bash": (
         "set -e; own_name() { :; }; own_f() { echo in; }",
         "echo é; own_n",
@@ -136,7 +147,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("language", SAID)
-async def test_contexts_of_other_languages_complete_and_describe(sandbox, language):
+async def test_contexts_of_each_language_complete_and_describe(sandbox, language):
     if language not in (await sandbox.environment()).languages:
         pytest.skip(f"the sandbox has no {language}")
     cell, begun, match, span, name, said = SAID[language]
@@ -146,12 +157,32 @@ async def test_contexts_of_other_languages_complete_and_describe(sandbox, langua
     assert match in found.matches
     assert (found.cursor_start, found.cursor_end) == span
     assert said in (await sandbox.inspect(name, context=made, timeout=10)).text
-    assert not await sandbox.inspect("no_such_name", context=made, timeout=10)
-    after = await sandbox.run_code(
-        "SELECT 1" if language == "sql" else "1" if language == "javascript" else "echo 1", context=made
-    )
+    # The handle asks its own context.
+    assert await made.complete(begun, timeout=10) == found
+    there = await made.complete(f"{begun} + 1", len(begun), timeout=10)
+    assert (match in there.matches, there.cursor_start, there.cursor_end) == (True, *span)
+    assert said in (await made.inspect(name, len(name), timeout=10)).text
+    for found in (
+        await made.inspect("no_such_name", timeout=10),
+        await sandbox.inspect("no_such_name", context=made, timeout=10),
+    ):
+        # IRkernel has an answer for every name.
+        assert not found or "No documentation" in found.text
+    after = await sandbox.run_code({"sql": "SELECT 1", "bash": "echo 1"}.get(language, "1"), context=made)
     assert (after.ok, after.lost) == (True, ())
     await sandbox.delete_context(made)
+
+
+async def test_a_handle_asks_for_the_source_and_is_refused_as_the_sandbox_is(sandbox):
+    made = await sandbox.create_context()
+    await sandbox.run_code(HAS, context=made)
+    assert "return first" not in (await made.inspect("own.method(1)", 6)).text
+    assert "return first" in (await made.inspect("own.method", detail_level=1)).text
+    with pytest.raises(InvalidArgument):
+        await made.complete("x", 2)
+    await sandbox.delete_context(made)
+    with pytest.raises(NotFoundError):
+        await made.complete("x")
 
 
 async def test_completing_in_javascript_runs_nothing_that_changes_something(sandbox):

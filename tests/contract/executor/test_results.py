@@ -241,3 +241,42 @@ async def test_the_value_of_an_error_is_exact_up_to_megabytes(sandbox, context, 
     )
     again = await sandbox.attach(ran.execution_id)
     assert again.error == ran.error
+
+
+# As Altair is by default: a page that draws the chart elsewhere, and no data.
+ALTAIR = """
+class TopLevelMixin:
+    def _repr_mimebundle_(self, *args, **kwargs):
+        return {"text/plain": "alt.Chart(...)", "text/html": "<script></script>"}
+    def to_dict(self):
+        return self.spec
+class Chart(TopLevelMixin):
+    def __init__(self, **spec):
+        self.spec = spec
+"""
+
+
+async def test_a_figure_comes_as_an_image_and_as_data(sandbox):
+    draw = "import matplotlib.pyplot as plt\nplt.bar(['a', 'b'], [1, 2]); plt.title('T'); plt.show()"
+    (shown,) = (await sandbox.run_code(draw)).results
+    assert shown.png.startswith(b"\x89PNG")
+    assert (shown.chart.type, shown.chart.title) == ("bar", "T")
+    assert [(each["label"], each["value"]) for each in shown.chart.elements] == [("a", 1), ("b", 2)]
+    execution = await sandbox.run_code("figure, axes = plt.subplots(); axes.plot([3, 4]); plt.close(); figure")
+    shown = execution.results[-1]
+    assert (shown.chart.type, shown.chart.elements[0]["points"]) == ("line", ((0, 3), (1, 4)))
+
+
+@pytest.mark.parametrize("version", ["5.20.1", "6.4.1"])
+async def test_a_chart_of_altair_has_its_data(sandbox, version):
+    await sandbox.files.write(f"altair/vegalite/v{version[0]}/api.py", ALTAIR)
+    schema = f"https://vega.github.io/schema/vega-lite/v{version}.json"
+    spec = {"$schema": schema, "mark": "line", "data": {"values": [{"m": 1, "t": 2}]}}
+    spec["encoding"] = {"x": {"field": "m", "type": "quantitative"}, "y": {"field": "t", "type": "quantitative"}}
+    begin = f"import sys; sys.path.insert(0, '/workspace')\nfrom altair.vegalite.v{version[0]}.api import Chart\n"
+    (shown,) = (await sandbox.run_code(f"{begin}Chart(**{spec!r})")).results
+    assert shown.html == "<script></script>"
+    assert (shown.chart.type, shown.chart.elements[0]["points"]) == ("line", ((1, 2),))
+    # What has no specification is shown all the same.
+    (shown,) = (await sandbox.run_code(f"{begin}Chart()")).results
+    assert (shown.html, shown.chart) == ("<script></script>", None)

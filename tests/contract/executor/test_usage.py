@@ -105,6 +105,21 @@ async def test_the_sandbox_sums_up_what_its_executions_used_beside_its_limits(ho
         await until(lambda: _takes(sandbox, 0, MIB))
 
 
+async def test_the_cells_of_each_language_are_counted_apart(starting):
+    async with starting() as executor:
+        sandbox = executor.sandbox
+        assert (await sandbox.usage()).languages == {}
+        cells = [await sandbox.run_code("for n in range(10**6): pass"), await sandbox.run_code("1 / 0")]
+        other = await sandbox.run_code("true", language="bash")
+        await sandbox.commands.run("true")
+        found = (await sandbox.usage()).languages
+        assert {name: each.executions for name, each in found.items()} == {"python": 2, "bash": 1}
+        assert found["python"].cpu_seconds == pytest.approx(sum(each.usage.cpu_seconds for each in cells))
+        assert found["python"].wall_seconds == pytest.approx(sum(each.usage.wall_seconds for each in cells))
+        assert found["python"].peak_memory_bytes == max(each.usage.peak_memory_bytes for each in cells)
+        assert found["bash"].wall_seconds == pytest.approx(other.usage.wall_seconds)
+
+
 async def _takes(sandbox, least, most):
     usage = await sandbox.usage()
     return usage.disk_bytes is not None and least <= usage.disk_bytes < most

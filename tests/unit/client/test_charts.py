@@ -102,6 +102,19 @@ def test_layers_share_their_data_and_encoding():
     assert (found.charts[0].x_label, found.charts[0].y_label) == ("a", "B")
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"encoding": {"x": {"field": "a"}, "y": {"field": "b", "aggregate": "sum"}}},
+        {"encoding": {"x": {"field": "a", "bin": True}, "y": {"field": "b"}}},
+        {"encoding": ENCODING, "transform": [{"filter": "datum.b > 1"}]},
+    ],
+)
+def test_rows_that_are_not_what_is_drawn_are_no_data(spec):
+    assert chart(VEGA, {**ROWS, "mark": "bar", **spec}) is None
+    assert chart(VEGA, {**ROWS, "mark": "bar", "encoding": ENCODING}) is not None
+
+
 def test_points_above_the_limit_are_counted():
     found = chart(PLOTLY, {"data": [{"y": list(range(6000))}, {"y": list(range(6000))}]})
     assert (sum(len(each["points"]) for each in found.elements), found.left_out) == (10_000, 2_000)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandfleet.resources.tables import AsyncContextHandle, AsyncTables, Library
+    from sandfleet.values.execution import Completion, Inspection
 
 
 class Tables:
@@ -69,6 +70,7 @@ class ContextHandle(Context):
     """A context as `create_context`, `fork_context`, `list_contexts` and `restart_context` return it.
 
     It has the fields of `Context`, which say what was known when it was asked for, and the tables in its variables.
+    Completion and inspection ask this context.
     """
 
     _async: AsyncContextHandle
@@ -86,6 +88,16 @@ class ContextHandle(Context):
     def put(self, name: str, table: Any, *, library: Library | None = None, timeout: float | None = None) -> None:
         """Make a variable of this context from a table, as `sandbox.tables.put` does."""
         return run(self._async.put(name, table, library=library, timeout=timeout))
+
+    def complete(self, code: str, cursor_pos: int | None = None, *, timeout: float | None = None) -> Completion:
+        """Complete code at a position, in characters (None: its end), as `sandbox.complete` does."""
+        return run(self._async.complete(code, cursor_pos, timeout=timeout))
+
+    def inspect(
+        self, code: str, cursor_pos: int | None = None, *, detail_level: int = 0, timeout: float | None = None
+    ) -> Inspection:
+        """Describe the object at a position of code, as `sandbox.inspect` does; false where there is none."""
+        return run(self._async.inspect(code, cursor_pos, detail_level=detail_level, timeout=timeout))
 
     def __repr__(self) -> str:
         return repr(self._async).removeprefix("Async")

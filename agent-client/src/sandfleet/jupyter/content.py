@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ _LANGUAGES = {
     "typescript": ("text/typescript", ".ts", "text/typescript"),
     "sql": ("text/x-sql", ".sql", "sql"),
 }
+
+# Where Python says that its code is from.
+_PLACE = re.compile(r"<cell (\d{1,9})>")
+_MOST_NUMBERS = 10_000
 
 
 def part(mime: str, data: str | bytes) -> Any:
@@ -32,8 +37,37 @@ def part(mime: str, data: str | bytes) -> Any:
 
 
 def bundle(result: Result) -> dict[str, Any]:
-    """Return all representations of a result."""
-    return {mime: part(mime, data) for mime, data in result.parts.items()}
+    """Return the representations of a result.
+
+    JupyterLab shows JSON, as a tree, rather than HTML: where there is a table for people, the data is left out.
+    """
+    parts = {mime: part(mime, data) for mime, data in result.parts.items()}
+    if "text/html" in parts:
+        parts.pop("application/json", None)
+    return parts
+
+
+class Prompts:
+    """The numbers that a front end shows for the cells of contexts, each of which counts its own."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int], int] = {}
+
+    def add(self, execution: Execution, number: int) -> None:
+        """Say under which number a cell is shown. The oldest ones are forgotten."""
+        self._numbers.pop(key := (execution.context, execution.cell_number), None)
+        self._numbers[key] = number
+        if len(self._numbers) > _MOST_NUMBERS:
+            self._numbers.pop(next(iter(self._numbers)))
+
+    def renumber(self, context: str, text: str) -> str:
+        """Return a traceback with the front end's numbers."""
+
+        def shown(found: re.Match[str]) -> str:
+            number = self._numbers.get((context, int(found[1])))
+            return found[0] if number is None else f"<cell {number}>"
+
+        return _PLACE.sub(shown, text)
 
 
 def shown(result: Result, number: int) -> tuple[str, dict[str, Any]]:
@@ -48,7 +82,7 @@ def shown(result: Result, number: int) -> tuple[str, dict[str, Any]]:
     return "display_data", content
 
 
-def error_of(execution: Execution) -> dict[str, Any] | None:
+def error_of(execution: Execution, prompts: Prompts) -> dict[str, Any] | None:
     """Return the error of a cell as Jupyter has it; None for a cell that ended well.
 
     What no exception tells, as a deadline or a memory limit, has the outcome as its name.
@@ -59,7 +93,7 @@ def error_of(execution: Execution) -> dict[str, Any] | None:
     if error is None or execution.outcome not in ("error", "interrupted"):
         name, value = str(execution.outcome), execution.message
         return {"ename": name, "evalue": value, "traceback": [f"{name}: {value}", *_lost(execution)]}
-    lines = (error.traceback or error.summary).split("\n")
+    lines = prompts.renumber(execution.context, error.traceback or error.summary).rstrip("\n").split("\n")
     return {"ename": error.name, "evalue": error.value, "traceback": lines}
 
 

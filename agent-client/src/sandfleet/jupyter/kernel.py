@@ -32,6 +32,7 @@ class Kernel:
         self._seat = seat
         self._language = language
         self._cells = 0
+        self._prompts = content.Prompts()
         # The longest deadline that a cell may have.
         self._longest: float | None = None
         # The request that is worked on, for what is said in its name; the context of its cell.
@@ -175,7 +176,9 @@ class Kernel:
         count = {"execution_count": self._cells}
         failed: dict[str, Any] | None
         try:
-            failed = content.error_of(await self._run(request, code, silent=silent))
+            execution = await self._run(request, code, silent=silent)
+            self._prompts.add(execution, self._cells)
+            failed = content.error_of(execution, self._prompts)
         except SandfleetError as error:
             if isinstance(error, SandboxEnded):
                 await self._seat.lost()

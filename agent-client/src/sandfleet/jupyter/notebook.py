@@ -69,7 +69,7 @@ class Outputs:
         """Return all of it, with the error at the end."""
         error = execution.error
         if error is not None:
-            lines = (error.traceback or f"{error.name}: {error.value}").split("\n")
+            lines = (error.traceback or f"{error.name}: {error.value}").rstrip("\n").split("\n")
             self.shown.append({"output_type": "error", "ename": error.name, "evalue": error.value, "traceback": lines})
         elif not execution.ok:
             self.stderr(f"{execution.outcome}: {execution.message}\n")

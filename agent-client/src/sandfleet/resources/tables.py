@@ -14,12 +14,14 @@ from sandfleet._wire.heads import hear
 from sandfleet._wire.link import receive_within, within
 from sandfleet.errors import InvalidArgument, LimitReached, ProtocolError
 from sandfleet.observe import tracing
+from sandfleet.resources import looks
 from sandfleet.resources.contexts import context_name
 from sandfleet.resources.files.transfer import sending, server_rejected_upload
-from sandfleet.values.execution import Context
+from sandfleet.values.execution import Completion, Context, Inspection
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
+    from sandfleet.values.options import LookOptions
 
 Library = Literal["pandas", "polars", "pyarrow"]
 # The stream has heads of batches and a schema beside the columns.
@@ -112,14 +114,17 @@ class AsyncContextHandle(Context):
     """A context as `create_context`, `fork_context`, `list_contexts` and `restart_context` return it.
 
     It has the fields of `Context`, which say what was known when it was asked for, and the tables in its variables.
+    Completion and inspection ask this context.
     """
 
     _tables: AsyncTables
+    _link: Link
 
-    def __init__(self, context: Context, tables: AsyncTables) -> None:
+    def __init__(self, context: Context, tables: AsyncTables, link: Link) -> None:
         """Use `create_context` or `list_contexts`."""
         super().__init__(**{each.name: getattr(context, each.name) for each in fields(context)})
         object.__setattr__(self, "_tables", tables)
+        object.__setattr__(self, "_link", link)
 
     @checked
     async def get(
@@ -137,6 +142,19 @@ class AsyncContextHandle(Context):
     async def put(self, name: str, table: Any, *, library: Library | None = None, timeout: float | None = None) -> None:
         """Make a variable of this context from a table, as `sandbox.tables.put` does."""
         await self._tables.put(name, table, context=self, library=library, timeout=timeout)
+
+    @checked
+    async def complete(self, code: str, cursor_pos: int | None = None, *, timeout: float | None = None) -> Completion:
+        """Complete code at a position, in characters (None: its end), as `sandbox.complete` does."""
+        return await looks.complete(self._link, self.context_id, code, cursor_pos, {"timeout": timeout})
+
+    @checked
+    async def inspect(
+        self, code: str, cursor_pos: int | None = None, *, detail_level: int = 0, timeout: float | None = None
+    ) -> Inspection:
+        """Describe the object at a position of code, as `sandbox.inspect` does; false where there is none."""
+        options: LookOptions = {"detail_level": detail_level, "timeout": timeout}
+        return await looks.inspect(self._link, self.context_id, code, cursor_pos, options)
 
 
 async def put(

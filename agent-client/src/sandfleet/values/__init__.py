@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from sandfleet.values.services import tcp as tcp
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
     from sandfleet.values.usage import Health as Health
+    from sandfleet.values.usage import LanguageUsage as LanguageUsage
     from sandfleet.values.usage import SandboxUsage as SandboxUsage
     from sandfleet.values.variables import Autosave as Autosave
     from sandfleet.values.variables import Autosaved as Autosaved
@@ -200,6 +201,7 @@ _HOMES = {
     "usage": (
         "ExecutionUsage",
         "Health",
+        "LanguageUsage",
         "SandboxUsage",
     ),
     "variables": (

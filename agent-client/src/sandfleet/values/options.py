@@ -248,9 +248,9 @@ class LookOptions(TypedDict, total=False):
     detail_level  of `inspect`: 0 for signature and documentation, 1 for the source too.
     timeout       seconds, at most 10; None means 2.
 
-    They raise PreconditionFailed (reasons ContextBusy: a cell runs or waits; LanguageCannot: it is no Python context),
-    NotFoundError, InvalidArgument, LimitReached (too many at once), and SandboxError with the reason NoAnswer when it
-    takes too long.
+    They raise PreconditionFailed (reasons ContextBusy: a cell runs or waits; LanguageCannot: its language
+    cannot), NotFoundError, InvalidArgument, LimitReached (too many at once), and SandboxError with the reason NoAnswer
+    when it takes too long.
     """
 
     context: str | Context | None

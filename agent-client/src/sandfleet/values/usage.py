@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandfleet.values.execution import Usage
@@ -20,6 +21,16 @@ class ExecutionUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class LanguageUsage:
+    """What the cells of one language have used that ended: their number, sums of seconds, and the highest memory."""
+
+    executions: int = 0
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxUsage:
     """What all processes of a sandbox use: bytes, seconds, counts.
 
@@ -29,6 +40,7 @@ class SandboxUsage:
     wall_seconds … executions           since the executor's start; `total_cpu_seconds` and `written_bytes` of all
                                         executions, running ones included. `written_bytes` is None if the kernel does
                                         not report it.
+    languages                           of the cells that ended since then, by language: a `LanguageUsage` each.
     limits                              the sandbox's limits.
     running                             the running executions, in the order of their start; only from `watch_usage`.
     """
@@ -45,6 +57,7 @@ class SandboxUsage:
     peak_processes: int = 0
     written_bytes: int | None = None
     executions: int = 0
+    languages: Mapping[str, LanguageUsage] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     running: tuple[ExecutionUsage, ...] = ()
 

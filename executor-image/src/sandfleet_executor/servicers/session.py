@@ -12,7 +12,7 @@ from sandfleet_api.executor.v1 import session_pb2_grpc
 from sandfleet_executor import __version__
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.core.executions.usage import End, Tally
+from sandfleet_executor.core.executions.usage import End, LanguageTally, Tally
 from sandfleet_executor.core.network import egress_probe as targets
 from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.packages.installation import Declared, State, Status
@@ -173,6 +173,17 @@ def usage_message(reading: Reading) -> pb.UsageResponse:
         limits=convert.limits_message(reading.limits),
         ended=[ended_message(*one) for one in reading.tallies.executions],
         tool_calls=[pb.EndedToolCalls(end=end, count=count) for end, count in reading.tallies.tool_calls],
+        languages=[language_message(*one) for one in reading.tallies.languages],
+    )
+
+
+def language_message(language: str, tally: LanguageTally) -> pb.LanguageUsage:
+    return pb.LanguageUsage(
+        language=language,
+        executions=tally.executions,
+        cpu_seconds=tally.cpu_seconds,
+        wall_seconds=tally.wall_seconds,
+        peak_memory_bytes=tally.peak_memory_bytes,
     )
 
 

@@ -105,9 +105,9 @@ def test_both_classes_have_the_same_calls_with_the_same_signatures_and_words(ori
 
 def test_a_context_of_the_sync_client_is_the_same_value_with_the_same_calls() -> None:
     known = Context("c", "python", "idle", 1, 2, copied_cell=3)
-    original = AsyncContextHandle(known, AsyncTables(None))  # type: ignore[arg-type]  # it calls nothing
+    original = AsyncContextHandle(known, AsyncTables(None), None)  # type: ignore[arg-type]  # it calls nothing
     mirror = ContextHandle(original)
-    for name in ("get", "put"):
+    for name in ("get", "put", "complete", "inspect"):
         assert described(public(ContextHandle)[name]) == described(public(AsyncContextHandle)[name])
     for each in (original, mirror):
         assert isinstance(each, Context)

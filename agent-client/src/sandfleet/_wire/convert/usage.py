@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
-from sandfleet.values.usage import ExecutionUsage, SandboxUsage
+from sandfleet.values.usage import ExecutionUsage, LanguageUsage, SandboxUsage
 
-_LONGEST_NAME = 64
+# Names of kernels may have 100 characters.
+_LONGEST_NAME = 128
+_MOST_LANGUAGES = 65
 
 
 def sandbox_usage(message: api.session.UsageResponse) -> SandboxUsage:
@@ -27,6 +29,15 @@ def sandbox_usage(message: api.session.UsageResponse) -> SandboxUsage:
         peak_processes=message.peak_processes,
         written_bytes=message.written_bytes if message.HasField("written_bytes") else None,
         executions=message.executions,
+        languages={
+            each.language[:_LONGEST_NAME]: LanguageUsage(
+                executions=each.executions,
+                cpu_seconds=_finite(each.cpu_seconds),
+                wall_seconds=_finite(each.wall_seconds),
+                peak_memory_bytes=each.peak_memory_bytes,
+            )
+            for each in message.languages[:_MOST_LANGUAGES]
+        },
         limits=convert.limits(message.limits),
     )
 

@@ -12,6 +12,9 @@ MOST_BYTES = (1 << 63) - 1
 UNSEEN_SECONDS, UNSEEN_BYTES = 1.0, 1 << 30
 # Seconds of wall time that executions are told apart by; session.proto has them.
 BOUNDS = (0.01, 0.1, 1, 10, 60, 600)
+# Languages of cells that are counted apart; the others are counted together.
+MOST_LANGUAGES = 64
+OTHER_LANGUAGES = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,27 @@ class Tally:
     wall_seconds: float = 0.0
 
 
+@dataclass(slots=True)
+class LanguageTally:
+    """The cells of a language."""
+
+    executions: int = 0
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+    def add(self, usage: Usage) -> None:
+        self.executions += 1
+        self.cpu_seconds += usage.cpu_seconds
+        self.wall_seconds += usage.wall_seconds
+        self.peak_memory_bytes = max(self.peak_memory_bytes, usage.peak_memory_bytes)
+
+
 class Tallies:
-    """How executions ended, and calls of tools, since the start. Words of ours alone make new ones."""
+    """How executions ended, and calls of tools, since the start. Words of ours alone make new ones, and languages."""
 
     def __init__(self) -> None:
+        self._languages: dict[str, LanguageTally] = {}
         self._ends: dict[End, Tally] = {}
         self._calls: dict[str, int] = {}
 
@@ -89,6 +109,12 @@ class Tallies:
         tally.counts[bisect.bisect_left(BOUNDS, wall_seconds)] += 1
         tally.wall_seconds += wall_seconds
 
+    def spoke(self, language: str, usage: Usage) -> None:
+        """A cell of this language has ended. Users can name kernels of Jupyter: the number is bounded."""
+        if language not in self._languages and len(self._languages) >= MOST_LANGUAGES:
+            language = OTHER_LANGUAGES
+        self._languages.setdefault(language, LanguageTally()).add(usage)
+
     def called(self, end: str) -> None:
         """A call of a tool has ended."""
         self._calls[end] = self._calls.get(end, 0) + 1
@@ -96,6 +122,10 @@ class Tallies:
     @property
     def executions(self) -> Iterable[tuple[End, Tally]]:
         return self._ends.items()
+
+    @property
+    def languages(self) -> Iterable[tuple[str, LanguageTally]]:
+        return self._languages.items()
 
     @property
     def tool_calls(self) -> Iterable[tuple[str, int]]:

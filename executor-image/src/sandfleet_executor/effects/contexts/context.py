@@ -32,7 +32,7 @@ from sandfleet_executor.effects.contexts.tables import Around, Tables
 from sandfleet_executor.effects.contexts.variables import Held, Place, Variables
 from sandfleet_executor.effects.executions import spans
 from sandfleet_executor.effects.executions.execution import Execution
-from sandfleet_executor.effects.executions.meter import ExecutionMeter, end_or_stop, signal_name
+from sandfleet_executor.effects.executions.meter import LANGUAGE, ExecutionMeter, end_or_stop, signal_name
 from sandfleet_executor.effects.namespace.children import Exit, NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.review.reviews import as_decided
@@ -208,8 +208,8 @@ class Context:
 
     async def run(self, execution: Execution, request: CellRequest) -> None:
         """Runs one cell to its end, which it emits."""
-        attributes = {"sandfleet.context.id": self.id, "sandfleet.execution.id": execution.id}
-        meter = ExecutionMeter(execution, self._session, "execute_cell", request.traceparent, attributes)
+        names = {"sandfleet.context.id": self.id, LANGUAGE: self.spec.language, "sandfleet.execution.id": execution.id}
+        meter = ExecutionMeter(execution, self._session, "execute_cell", request.traceparent, names)
         waits = self._slot.cell_comes()
         async with self._queue.turn_of(execution):
             if self.deleted:

@@ -24,6 +24,8 @@ from sandfleet_executor.effects.namespace.namespace import Namespace
 DEADLINE_GRACE = 1.0
 # Between two looks at the deadline of an execution that waits for a person, at least, in seconds.
 DEADLINE_LOOKS = 0.05
+# The attribute of a cell's span with the language of its context; commands have none.
+LANGUAGE = "sandfleet.context.language"
 
 
 @dataclass
@@ -54,6 +56,8 @@ class Ledger:
         if self.running.pop(meter.execution.id, None):
             self.ended = self.ended.plus(usage)
             self.tallies.ended(End(meter.span, verdict.outcome, verdict.blame), usage.wall_seconds)
+            if language := meter.attributes.get(LANGUAGE):
+                self.tallies.spoke(language, usage)
 
 
 async def at_once(_execution: Execution | None) -> bool:

@@ -93,6 +93,8 @@ class ContextLoop:
         self._meter.start()
         # Processes that earlier cells left in the background.
         self._spared, self._asked, self._told = self._kernel.children(), 0.0, False
+        # What was printed before this cell is not its output.
+        self._hear(self._wait(seconds=0))
         request = {"code": source.decode("utf-8", "replace"), "silent": False, "store_history": True}
         request |= {"user_expressions": {}, "allow_stdin": takes_input, "stop_on_error": False}
         cell = messages.Cell(self._kernel.ask("execute_request", request))
@@ -102,6 +104,7 @@ class ContextLoop:
             answers = (self._control.fileno(),) if self._prompts.waits else ()
             ready = self._wait(*answers, seconds=BEGIN_SECONDS)
             self._hear(ready)
+            self._print()
             if self._control.fileno() in ready:
                 self._prompts.answer(self._answer_of_executor("input"), cell)
             self._prompts.look()
@@ -113,6 +116,8 @@ class ContextLoop:
             self._pass_on_interrupt(begun=cell.begun)
             if cell.replied and time.monotonic() - silent_since > IDLE_SECONDS:
                 cell.give_up()
+        self._hear(self._wait(seconds=0))
+        self._print()
         for note in cell.notes():
             self._write(2, f"{note}\n".encode())
         self._finish(cell)
@@ -143,6 +148,11 @@ class ContextLoop:
                 frames.send(self._control, {"event": "cleared", "wait": said.wait, "answer": True})
                 # The executor has read it: what is printed from now on is not older.
                 self._answer_of_executor("cleared", cell)
+
+    def _print(self) -> None:
+        """Programs of a cell print past the kernel's messages, as those that `system` of R starts."""
+        for descriptor, data in self._kernel.printed():
+            self._write(descriptor, data)
 
     def _write(self, descriptor: int, data: bytes) -> None:
         """Writes output. A slow reader holds the cell up, which hears interrupts meanwhile."""

@@ -19,6 +19,7 @@ SHELL, PUBLISHED, CONTROL, PROMPTS = "shell", "iopub", "control", "stdin"
 PORTS = {SHELL: 1, PUBLISHED: 2, PROMPTS: 3, CONTROL: 4, "hb": 5}
 # Messages that wait to be read: above that a kernel's own socket may drop them.
 WAITING = 100_000
+# As much as a pipe holds: one read has all that was printed before it.
 READ_BYTES = 64 << 10
 # Signals that end neither the kernel nor its cell go past it to the programs that it runs.
 INTERRUPTS = (signal.SIGCONT, signal.SIGINT)
@@ -45,7 +46,7 @@ class Kernel(program.Program):
             for name in (SHELL, PUBLISHED, CONTROL, PROMPTS)
         }
         self._poller = zmq.Poller()
-        for each in (*self._sockets.values(), self._raw):
+        for each in (*self._sockets.values(), *self._raw):
             self._poller.register(each, zmq.POLLIN)
 
     def _start(self, connection_file: str) -> int:
@@ -53,22 +54,27 @@ class Kernel(program.Program):
         # A kernel ends itself where its parent has ended.
         envs = {**os.environ, **self._spec.envs, "JPY_PARENT_PID": str(os.getpid())}
         null = os.open(os.devnull, os.O_RDONLY)
-        self._raw, raw = os.pipe()
-        os.set_blocking(self._raw, False)
+        pipes = {number: os.pipe() for number in (1, 2)}
+        # Which descriptor of the kernel each pipe is, and what was read of it.
+        self._raw = {ours: number for number, (ours, _) in pipes.items()}
+        self._printed: list[tuple[int, bytes]] = []
+        for ours in self._raw:
+            os.set_blocking(ours, False)
+        files = {0: null, **{number: theirs for number, (_, theirs) in pipes.items()}}
         try:
             return os.posix_spawnp(
                 argv[0],
                 argv,
                 envs,
-                file_actions=[(os.POSIX_SPAWN_DUP2, source, number) for number, source in enumerate((null, raw, raw))],
+                file_actions=[(os.POSIX_SPAWN_DUP2, source, number) for number, source in files.items()],
                 # So that an interrupt reaches it and its programs, but not this process.
                 setpgroup=0,
                 setsigmask=[],
                 setsigdef=linux.SIGNALS_TO_RESET,
             )
         finally:
-            os.close(null)
-            os.close(raw)
+            for each in files.values():
+                os.close(each)
 
     def wait(self, *descriptors: int, milliseconds: int | None = None) -> set[int]:
         """Waits for messages or one of the descriptors; the descriptors that are ready."""
@@ -82,14 +88,33 @@ class Kernel(program.Program):
             self._read_raw()
 
     def _read_raw(self) -> None:
-        """What the kernel prints past its messages: while it starts, errors; later a log, as in Jupyter."""
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._raw, READ_BYTES):
-                if self._starting:
-                    os.write(2, data)
-            # All that had it have closed it.
-            with contextlib.suppress(KeyError):
-                self._poller.unregister(self._raw)
+        """One piece of each pipe. While the kernel starts it is an error report of the context."""
+        self._printed.clear()
+        for ours, number in list(self._raw.items()):
+            try:
+                data = os.read(ours, READ_BYTES)
+            except BlockingIOError:
+                continue
+            if self._starting:
+                os.write(2, data)
+            elif data and self._still_prints_to(ours, number):
+                self._printed.append((number, data))
+            if not data:
+                # All that had it have closed it.
+                self._poller.unregister(ours)
+                self._raw.pop(ours)
+                os.close(ours)
+
+    def _still_prints_to(self, ours: int, number: int) -> bool:
+        """False for ipykernel: it reads its own descriptors, says what came in messages, and writes it here as well."""
+        try:
+            return os.stat(f"/proc/{self.pid}/fd/{number}").st_ino == os.fstat(ours).st_ino  # noqa: PTH116 - no path
+        except OSError:
+            return False
+
+    def printed(self) -> list[tuple[int, bytes]]:
+        """What the kernel and its programs have printed past the messages, up to the last wait; of which descriptor."""
+        return list(self._printed)
 
     def received(self) -> Iterator[dict[str, Any]]:
         """The messages that have come: first what was published. What cannot be read is dropped."""

@@ -39,6 +39,11 @@ class ChartFormatter(BaseFormatter):
     print_method = ObjectName("_sandfleet_chart_")
     _return_type = dict
 
+    def pop(self, typ: Any, default: Any = None) -> Any:
+        """Keep all: Matplotlib's backend takes its figures from each formatter before it sets its own."""
+        del typ
+        return default
+
 
 class Formatter(DisplayFormatter):
     """Shows a value whose representation fails as such, instead of an error."""
@@ -52,6 +57,8 @@ class Formatter(DisplayFormatter):
         chart = ChartFormatter(parent=self)
         chart.for_type_by_name("matplotlib.figure", "Figure", charts.describe)
         self.formatters[charts.CHART] = chart
+        for module in charts.ALTAIR:
+            self.mimebundle_formatter.for_type_by_name(module, "TopLevelMixin", charts.with_data)
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The MIME bundle and its metadata."""

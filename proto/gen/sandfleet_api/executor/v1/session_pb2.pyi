@@ -306,7 +306,7 @@ class UsageRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UsageResponse(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits", "ended", "tool_calls")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits", "ended", "tool_calls", "languages")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +322,7 @@ class UsageResponse(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
@@ -337,7 +338,22 @@ class UsageResponse(_message.Message):
     limits: _common_pb2.Limits
     ended: _containers.RepeatedCompositeFieldContainer[EndedExecutions]
     tool_calls: _containers.RepeatedCompositeFieldContainer[EndedToolCalls]
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedExecutions, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[EndedToolCalls, _Mapping]]] = ...) -> None: ...
+    languages: _containers.RepeatedCompositeFieldContainer[LanguageUsage]
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedExecutions, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[EndedToolCalls, _Mapping]]] = ..., languages: _Optional[_Iterable[_Union[LanguageUsage, _Mapping]]] = ...) -> None: ...
+
+class LanguageUsage(_message.Message):
+    __slots__ = ("language", "executions", "cpu_seconds", "wall_seconds", "peak_memory_bytes")
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    language: str
+    executions: int
+    cpu_seconds: float
+    wall_seconds: float
+    peak_memory_bytes: int
+    def __init__(self, language: _Optional[str] = ..., executions: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class EndedExecutions(_message.Message):
     __slots__ = ("commands", "outcome", "blame", "counts", "wall_seconds")

@@ -9,7 +9,7 @@ from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions import usage
 from sandfleet_executor.core.executions.events import Usage
 from sandfleet_executor.core.executions.outcomes import Cause, Facts, judge_cell, judge_command
-from sandfleet_executor.core.executions.usage import Totals
+from sandfleet_executor.core.executions.usage import Tallies, Totals
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.session import timeless, watch_interval
 
@@ -89,3 +89,14 @@ def test_a_claim_is_believed_between_what_was_seen_and_what_can_be(claimed, seen
 def test_a_claim_that_fits_is_believed():
     claimed, seen = usage.Claim(0.5, 200 << 20, 100 << 20), usage.Claim(0.4, 150 << 20, 90 << 20)
     assert usage.believed(claimed, seen, 1.0, 2) == claimed
+
+
+def test_languages_above_the_limit_are_counted_together():
+    tallies = Tallies()
+    used = Usage(1.0, 0.5, 7, 1)
+    for number in range(100):
+        tallies.spoke(f"jupyter-k{number}", used)
+    tallies.spoke("jupyter-k0", used)
+    found = dict(tallies.languages)
+    assert (len(found), found["jupyter-k0"].executions, found["other"].executions) == (65, 2, 36)
+    assert (found["other"].wall_seconds, found["other"].cpu_seconds, found["other"].peak_memory_bytes) == (36, 18, 7)

@@ -1,4 +1,4 @@
-"""What a figure of Matplotlib shows, as data beside its image: kinds, labels and points of its axes.
+"""What a figure of Matplotlib shows, as data beside its image: kinds, labels and points of its axes; Altair's, too.
 
 The figure is the user's object: whatever fails, there is no data, and the image comes alone. Nothing of Matplotlib is
 imported. The form is that of `CHART`, which the client reads (sandfleet/charts.py):
@@ -9,10 +9,15 @@ imported. The form is that of `CHART`, which the client reads (sandfleet/charts.
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 CHART = "application/vnd.sandfleet.chart.v1+json"
+VEGA_LITE = "application/vnd.vegalite."
+# Where Altair's charts come from, by its versions.
+ALTAIR = tuple(f"altair.vegalite.v{number}.api" for number in (5, 6, 7))
+SCHEMA = re.compile(r"/vega-lite/v(\d{1,2})[./]")
 MAX_AXES = 16
 # Points and bars of one figure; the others are counted.
 MAX_POINTS = 10_000
@@ -26,6 +31,19 @@ def describe(figure: Any) -> dict[str, Any] | None:
         return _described(figure)
     except Exception:  # noqa: BLE001  code may replace any part of a figure
         return None
+
+
+def with_data(chart: Any) -> Any:
+    """The MIME bundle of a chart of Altair, with its specification: by default it has only a page that draws it."""
+    bundle = chart._repr_mimebundle_()
+    try:
+        if not isinstance(bundle, dict) or not bundle or any(str(each).startswith(VEGA_LITE) for each in bundle):
+            return bundle
+        spec = chart.to_dict()
+        found = SCHEMA.search(str(spec["$schema"]))
+        return bundle if found is None else bundle | {f"{VEGA_LITE}v{found[1]}+json": spec}
+    except Exception:  # noqa: BLE001  too many rows, or a chart that is not whole
+        return bundle
 
 
 def _described(figure: Any) -> dict[str, Any] | None:
