@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -186,6 +187,45 @@ class Bash(Maker):
         return "\n".join([*lines, self.random.choice(["true", "(exit 3)", "[[ a == b ]]", "echo end"])])
 
 
+class R(Maker):
+    def text(self) -> str:
+        return json.dumps(self.word(), ensure_ascii=False)
+
+    def value(self, depth: int = 2) -> str:
+        if depth == 0:
+            return self.pick(self.number, self.text, self.old_name, lambda: self.random.choice(["TRUE", "NULL", "NA"]))
+        below = lambda: self.value(depth - 1)  # noqa: E731
+        sign = self.random.choice(["+", "-", "*", "%/%", "%%", "<", "=="])
+        return self.pick(
+            lambda: f"({below()} {sign} {below()})",
+            lambda: f"c({below()}, {below()})",
+            lambda: f"list(a = {below()}, {below()})",
+            lambda: f"rev(c({self.number()}, {self.number()}))",
+            lambda: f"paste0({below()}, {self.text()})",
+            lambda: f"nchar({self.text()})",
+            lambda: f"toupper({below()})",
+            lambda: f"seq_len({self.random.randrange(30)})",
+            lambda: f"sapply(1:3, function(i) i * {self.number()})",
+            lambda: f"(function(n) if (length(n) > 1) n[[1]] else {below()})({below()})",
+            below,
+        )
+
+    def statement(self) -> str:
+        return self.pick(
+            lambda: f"{self.new_name()} <- {self.value()}",
+            lambda: f"cat(format({self.value(1)}), '\\n')",
+            lambda: f"print({self.value()})",
+            lambda: f"for (i in 1:3) cat(i, {self.text()}, '\\n')",
+            lambda: f"if (isTRUE({self.value()})) cat('yes\\n') else cat('no\\n')",
+            lambda: f"tryCatch(stop({self.text()}), error = function(e) cat(conditionMessage(e), '\\n'))",
+            lambda: f"invisible({self.value()})",
+        )
+
+    def cell(self) -> str:
+        lines = [self.statement() for _ in range(1 + self.random.randrange(3))]
+        return "\n".join([*lines, self.pick(self.value, self.value, lambda: f"stop({self.text()})")])
+
+
 class Sql(Maker):
     def value(self, depth: int = 2) -> str:
         word = "'" + self.word().replace("'", "''") + "'"
@@ -250,6 +290,7 @@ MAKERS = {
     "bash": Bash,
     "sql": Sql,
     "jupyter-python3": Python,
+    "jupyter-ir": R,
 }
 
 
@@ -307,9 +348,30 @@ for line in sys.stdin:
     print(json.dumps(["", None if error else json.dumps(rows), error]), flush=True)
 """
 
+# IRkernel shows each visible value; its errors have one name.
+R_ITSELF = """
+one <- function(code) {
+  shown <- character(); error <- NULL
+  put <- function(value) paste(utils::capture.output(print(value)), collapse = "\\n")
+  out <- utils::capture.output(tryCatch(
+    for (each in parse(text = code, keep.source = FALSE)) {
+      found <- withVisible(eval(each, globalenv()))
+      if (found$visible) shown <- c(shown, put(found$value))
+    }, error = function(raised) error <<- "ERROR"))
+  out <- paste0(out, rep("\\n", length(out)), collapse = "")
+  text <- if (length(shown)) paste(shown, collapse = "\\n") else NULL
+  jsonlite::toJSON(list(out, text, error), auto_unbox = TRUE, null = "null")
+}
+lines <- readLines(file("stdin", encoding = "UTF-8"))
+said <- vapply(lines, function(line) as.character(one(jsonlite::fromJSON(line))), "")
+writeLines(said)
+"""
+
 
 def lacks(language: str) -> str:
     """Why the language itself is not on this machine; empty if it is."""
+    if language == "jupyter-ir":
+        return "" if shutil.which("Rscript") else "this machine has no Rscript"
     if language != "typescript":
         return ""
     asked = subprocess.run([NODE, "-p", STRIPS], capture_output=True, text=True, check=False)
@@ -326,6 +388,7 @@ def directly(language: str, given: list[str]) -> list[Said]:
         "javascript": [NODE, "-e", NODE_ITSELF],
         "typescript": [NODE, "-e", NODE_ITSELF, "typed"],
         "sql": [sys.executable, "-c", DUCKDB_ITSELF],
+        "jupyter-ir": ["Rscript", "--vanilla", "-e", R_ITSELF],
     }[language]
     lines = "".join(json.dumps(each) + "\n" for each in given)
     ended = subprocess.run(argv, input=lines, capture_output=True, text=True, check=True, env={"LC_ALL": "C.UTF-8"})

@@ -23,6 +23,9 @@ def said(language, execution):
     if language == "sql" and text is not None:
         rows = json.loads(next(each.json for each in execution.results if each.is_main_result))["rows"]
         text = json.dumps([[None if each is None else str(each) for each in row] for row in rows])
+    if language == "jupyter-ir":
+        # All values that R prints are results of their own.
+        return Said(execution.logs.stdout, "\n".join(each.text for each in execution.results) or None, error)
     return Said(execution.logs.stdout, None if error else text, error)
 
 
