@@ -138,8 +138,7 @@ def _plan_without_pod(
     """Delete the pod and keep the workspace."""
     if (left := parked.given_left(seen, now) if expired is None else 0.0) > 0:
         # The fleet is about to set the mode.
-        hidden = _plan_without_pod(replace(seen, pod=None), status, now, suspended=suspended, held=held, broken=broken)
-        return replace(hidden, requeue_after=left)
+        seen = replace(seen, pod=None)
     pod, meta = seen.pod, seen.sandbox.meta
     gone = pod is None or not dependencies.is_own(pod, seen)
     status = _naming(None if gone else pod, status, counts=held is not None or parked.is_saved(seen))
@@ -163,12 +162,19 @@ def _plan_without_pod(
     return Plan(
         status=with_conditions(status, found, now, meta.generation),
         actions=(*kept, *_delete(pod, seen)),
-        # Record the expiry before deleting the pod, whose exit code is the evidence. Record a bound pod before deleting
-        # it, too. Otherwise a pod that vanished unrecorded would look like a suspended sandbox.
-        status_first=expired is not None
-        or parked.is_news(seen, status)
-        or (seen.claimed_pod is not None and not has_begun(seen.sandbox.status)),
+        status_first=_is_evidence(seen, status, expired),
+        requeue_after=left or None,
     )
+
+
+def _is_evidence(seen: Observed, status: SandboxStatus, expired: Finding | None) -> bool:
+    """Whether the status has to be written before the pod goes.
+
+    An expiry is, whose evidence is the pod's exit code. So is a bound pod: one that vanished unrecorded would look like
+    a suspended sandbox.
+    """
+    is_bound = seen.claimed_pod is not None and not has_begun(seen.sandbox.status)
+    return expired is not None or parked.is_news(seen, status) or is_bound
 
 
 def _kept_in(status: SandboxStatus) -> str:
