@@ -40,7 +40,6 @@ from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatu
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.reviews.pods import ReviewedPods
 from sandfleet_operator.fleet.kubernetes.sessions.parked import ParkedObjects, Parking
-from sandfleet_operator.fleet.kubernetes.sessions.warm import WarmPods
 from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
@@ -120,14 +119,6 @@ class KubernetesFleet:
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer, self.reviewed = self._made_observer(clock), ReviewedPods()
-        self._warm_pods = WarmPods(
-            store,
-            self._writer,
-            self.scheduler,
-            copied_labels=settings.copied_labels,
-            given=self._given,
-            clock=wall_clock,
-        )
         self.parked = ParkedObjects(store, self._writer, self._observer.is_of)
         self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
@@ -303,13 +294,11 @@ class KubernetesFleet:
 
     def park_with(self, parking: Refill, hooks: Parking) -> None:
         """From now on sessions can be kept in snapshots. Both are one object."""
-        self._backend.modes.give = self._warm_pods.give
+        self._backend.give_warm(self.scheduler, self._given)
         self.fleet.incarnations.refill = parking
         self._observer.sleepers.parking = hooks
 
     def _given(self, warm: Sandbox) -> None:
-        """It serves a session now, and no claim can have it."""
-        self._backend.forget(warm.sandbox_uid)
         self.fleet.do(self.scheduler.taken(warm.sandbox_uid, self.clock()))
 
     def prepare_with(self, preparation: Preparation) -> None:
