@@ -17,6 +17,7 @@ from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.kubernetes.snapshots.warm import WarmPods
 from sandfleet_operator.fleet.snapshots.jobs import Jobs
 from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.reconciler.operator import Operator
@@ -145,7 +146,7 @@ class FleetProcess(Process):
         parties = Parties(self.fleet, world.credentials, self.api)  # type: ignore[arg-type]
         parking = ClusterParking(self.fleet, world.snapshotter, parties, world.clock, lambda _: None)
         self.api.parking = parking
-        self.fleet.park_with(parking, parking)
+        self.fleet.park_with(parking, parking, WarmPods(self.fleet, (), world.clock).give)
         self.fleet.at_end.append(parking.close)
         self.fleet.beside.append(Unattended(self.fleet.fleet, self.fleet.suspender, parking).run)
 

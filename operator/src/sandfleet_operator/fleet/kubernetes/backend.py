@@ -34,7 +34,6 @@ from sandfleet_operator.fleet.kubernetes.sessions.binding import bind, unsettled
 from sandfleet_operator.fleet.kubernetes.sessions.modes import Modes
 from sandfleet_operator.fleet.kubernetes.sessions.recorder import Recorder
 from sandfleet_operator.fleet.kubernetes.sessions.run import Run
-from sandfleet_operator.fleet.kubernetes.sessions.warm import WarmPods
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, has_own_volume
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.patches import claim_patch
@@ -50,7 +49,6 @@ from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.binding import settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
-from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.plan.scheduler.sessions.recovery import ends_session
 
 _LOG = logging.getLogger(__name__)
@@ -102,19 +100,6 @@ class KubernetesBackend:
         self._lost = lost
         self._unbound = unbound
         self._goes = goes
-
-    def give_warm(self, scheduler: Scheduler, given: Callable[[Sandbox], None]) -> None:
-        """From now on sessions that come out of their snapshots get warm pods; `given` is called with each."""
-
-        def settled(warm: Sandbox) -> None:
-            self.forget(warm.sandbox_uid)
-            given(warm)
-
-        copied = self._settings.copied_labels
-        warm_pods = WarmPods(
-            self._store, self._writer, scheduler, copied_labels=copied, given=settled, clock=self._clock
-        )
-        self.modes.give = warm_pods.give
 
     # What the watches show.
 

@@ -39,6 +39,7 @@ from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.reviews.pods import ReviewedPods
+from sandfleet_operator.fleet.kubernetes.sessions.modes import Give
 from sandfleet_operator.fleet.kubernetes.sessions.parked import ParkedObjects, Parking
 from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
@@ -292,14 +293,11 @@ class KubernetesFleet:
         if self.on_snapshots is not None:
             self.on_snapshots(namespace)
 
-    def park_with(self, parking: Refill, hooks: Parking) -> None:
-        """From now on sessions can be kept in snapshots. Both are one object."""
-        self._backend.give_warm(self.scheduler, self._given)
+    def park_with(self, parking: Refill, hooks: Parking, give: Give) -> None:
+        """From now on sessions can be kept in snapshots. The first two are one object."""
         self.fleet.incarnations.refill = parking
         self._observer.sleepers.parking = hooks
-
-    def _given(self, warm: Sandbox) -> None:
-        self.fleet.do(self.scheduler.taken(warm.sandbox_uid, self.clock()))
+        self._backend.modes.give = give
 
     def prepare_with(self, preparation: Preparation) -> None:
         """From now on pools can start from snapshots."""

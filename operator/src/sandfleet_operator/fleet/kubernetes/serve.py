@@ -44,6 +44,7 @@ from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.kubernetes.snapshots.preparation import PoolPreparation
 from sandfleet_operator.fleet.kubernetes.snapshots.rounds import SnapshotRounds
+from sandfleet_operator.fleet.kubernetes.snapshots.warm import WarmPods
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
@@ -286,7 +287,9 @@ async def listen(
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     parties = Parties(kubernetes, credentials, api)
-    api.parking = _keep_in_snapshots(kube, kubernetes, link, parties, write)
+    api.parking = _keep_in_snapshots(
+        kube, kubernetes, link, parties, copied_labels=options.settings.copied_labels, write=write
+    )
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
@@ -306,11 +309,17 @@ def _metered(kubernetes: KubernetesFleet, measured: FleetMetrics, witness: Witne
 
 
 def _keep_in_snapshots(
-    kube: KubeApi, kubernetes: KubernetesFleet, link: SnapshotterLink, parties: Parties, write: Write
+    kube: KubeApi,
+    kubernetes: KubernetesFleet,
+    link: SnapshotterLink,
+    parties: Parties,
+    *,
+    copied_labels: tuple[str, ...],
+    write: Write,
 ) -> ClusterParking:
     """Sessions that sleep in snapshots, pools that start from one, and SandboxSnapshots."""
     parking = ClusterParking(kubernetes, link, parties, wall_clock, write)
-    kubernetes.park_with(parking, parking)
+    kubernetes.park_with(parking, parking, WarmPods(kubernetes, copied_labels, wall_clock).give)
     kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
     rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock)
     kubernetes.on_snapshots = rounds.look_soon

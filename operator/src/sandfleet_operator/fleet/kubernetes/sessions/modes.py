@@ -31,7 +31,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import WhyNot
 Admission = Callable[[CodeSandbox, Claim, float], AdmissionStatus | None]
 
 # Raises NotLeadingError.
-Give = Callable[[Ref, Sandbox], Awaitable[None]]
+Give = Callable[[Sandbox], Awaitable[None]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Modes:
         if admission is not None:
             await self._admit(ref, sandbox, admission)
         if give is not None:
-            await give(ref, sandbox)
+            await give(sandbox)
         if await self._writer.patch(ref, patch(meta)):
             self._keep(await self._writer.look(ref))
 
