@@ -83,7 +83,10 @@ class SnapshotRounds:
                     first = now if kind == SANDBOX_SNAPSHOT else now + SWEEP
                     self._due.setdefault(obj["metadata"]["namespace"], first)
             for namespace in [one for one, due in self._due.items() if due <= now]:
-                self._due[namespace] = now + await self._round(namespace)
+                # What changes while it is looked at makes it due again.
+                self._due[namespace] = now + SWEEP
+                again = now + await self._round(namespace)
+                self._due[namespace] = min(again, self._due[namespace])
 
     async def _round(self, namespace: str) -> float:
         """Seconds until the next."""
