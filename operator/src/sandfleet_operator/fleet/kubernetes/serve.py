@@ -287,9 +287,7 @@ async def listen(
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving)
     parties = Parties(kubernetes, credentials, api)
-    api.parking = _keep_in_snapshots(
-        kube, kubernetes, link, parties, copied_labels=options.settings.copied_labels, write=write
-    )
+    api.parking = _keep_in_snapshots(kube, kubernetes, link, parties, settings=options.settings, write=write)
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
@@ -314,12 +312,12 @@ def _keep_in_snapshots(
     link: SnapshotterLink,
     parties: Parties,
     *,
-    copied_labels: tuple[str, ...],
+    settings: Settings,
     write: Write,
 ) -> ClusterParking:
     """Sessions that sleep in snapshots, pools that start from one, and SandboxSnapshots."""
     parking = ClusterParking(kubernetes, link, parties, wall_clock, write)
-    kubernetes.park_with(parking, parking, WarmPods(kubernetes, copied_labels, wall_clock).give)
+    kubernetes.park_with(parking, parking, WarmPods(kubernetes, settings.copied_labels, wall_clock).give)
     kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
     rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock)
     kubernetes.on_snapshots = rounds.look_soon
