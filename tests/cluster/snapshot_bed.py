@@ -172,7 +172,13 @@ def snapshot_bed(
         keys = {"AWS_ACCESS_KEY_ID": account.access_key, "AWS_SECRET_ACCESS_KEY": account.secret_key}
         url = f"s3://{bucket}/snapshots?endpoint={s3.endpoint}&region={s3.region}"
         snapshotter = SnapshotterProcess(made, folder / "snapshotter", url, keys).start()
-        yield SnapshotBed(made, work, operator, snapshotter)
+        try:
+            yield SnapshotBed(made, work, operator, snapshotter)
+        except BaseException:
+            # What went wrong is told, not that a process then does not end well.
+            snapshotter.kill()
+            operator.kill()
+            raise
         snapshotter.end()
         operator.end()
     api.delete("Namespace", work)
