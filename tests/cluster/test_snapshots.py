@@ -194,7 +194,9 @@ async def test_a_session_sleeps_in_a_snapshot_without_pod_and_volume_and_goes_on
         await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
         with pytest.raises(SandboxSuspended):
             await sandbox.run_code("1")
-        pool = ("SandboxPool", "fast", bed.namespaces[0])
+        # Nothing is left of its last pod, and the pool has another one.
+        await eventually(lambda: not _named(bed, sandbox.sandbox_id)["status"].get("workspaceClaimName"))
+        pool = ("SandboxPool", "fast", bed.work)
         await eventually(lambda: bed.cluster.api.get(*pool)["status"].get("warm"), 240)
         async with await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=240) as again:
             # It goes on in a pod that was warm, of another name than its own.
@@ -336,7 +338,7 @@ async def _asleep(sandbox):
 
 
 async def test_a_pool_starts_from_a_snapshot(bed, tmp_path):
-    api, work = bed.cluster.api, bed.namespaces[0]
+    api, work = bed.cluster.api, bed.work
     async with connected(bed, tmp_path) as fleet:
         async with AsyncSandbox.create(fleet=fleet, pool="fast", max_wait=240) as sandbox:
             await sandbox.run_code(FRAME)
