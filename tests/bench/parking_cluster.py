@@ -69,8 +69,8 @@ async def measured(bed: SnapshotBed, folder: Path) -> AsyncIterator[list[Figure]
     async with connected(bed, folder) as fleet:
         for mb, times in ((SMALL_MB, TIMES), (LARGE_MB, LARGE_TIMES)):
             progress(f"parked on a cluster: {times} sessions of {mb} MB")
-            volume = [await parked(fleet, mb, "volume") for _ in range(times)]
-            snapshot = [await parked(fleet, mb, "snapshot") for _ in range(times)]
+            volume = [await parked(bed, fleet, mb, "volume") for _ in range(times)]
+            snapshot = [await parked(bed, fleet, mb, "snapshot") for _ in range(times)]
             yield [*percentiles(snapshot, volume, mb)]
             if mb == SMALL_MB:
                 small = peak(bed)
@@ -88,12 +88,17 @@ def percentiles(ours: list[list[float]], theirs: list[list[float]], mb: int) -> 
             yield Figure(f"{name} in a pod, {mb} MB, {word}", value, "ms", baseline, note)
 
 
-async def parked(fleet: AsyncFleet, mb: int, to: Any) -> list[float]:
-    """Milliseconds: the suspension, the resume, and the resume with a first cell."""
+async def parked(bed: SnapshotBed, fleet: AsyncFleet, mb: int, to: Any) -> list[float]:
+    """Milliseconds: the suspension, the resume, and the resume with a first cell.
+
+    The session is resumed as after a night: nothing is left of its last pod, and its pool has a warm one.
+    """
     sandbox = await begun(fleet)
     await made(sandbox, mb)
     start = time.perf_counter()
     await sandbox.suspend(to=to)
+    slept = time.perf_counter()
+    await asyncio.to_thread(settled, bed, sandbox.sandbox_id)
     asleep = time.perf_counter()
     again = await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=PATIENCE)
     back = time.perf_counter()
@@ -102,7 +107,18 @@ async def parked(fleet: AsyncFleet, mb: int, to: Any) -> list[float]:
     assert said == str((1_000_000, mb // 10 * 10_000_000 - 1_000_000)), said
     await again.kill()
     await sandbox.close()
-    return [(asleep - start) * 1e3, (back - asleep) * 1e3, (ran - asleep) * 1e3]
+    return [(slept - start) * 1e3, (back - asleep) * 1e3, (ran - asleep) * 1e3]
+
+
+def settled(bed: SnapshotBed, sandbox_id: str) -> None:
+    api, deadline = bed.cluster.api, time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        said = api.get("CodeSandbox", sandbox_id.partition("/")[2], bed.work)["status"]
+        is_left = said.get("podName") or (said.get("restoresFrom") and said.get("workspaceClaimName"))
+        if not is_left and api.get("SandboxPool", "fast", bed.work)["status"].get("warm"):
+            return
+        time.sleep(0.5)
+    raise TimeoutError(f"cannot resume {sandbox_id}: its last pod or volume has not gone")
 
 
 async def forked(fleet: AsyncFleet) -> Figure:
