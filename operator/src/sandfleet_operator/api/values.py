@@ -1,6 +1,6 @@
 """Sandboxes, claims and templates. Times are seconds since the epoch, durations are seconds, sizes are bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
@@ -150,6 +150,12 @@ class Mark(Enum):
     # Content of others, which may try to steer the agent.
     UNTRUSTED = "untrusted"
     SECRET = "secret"  # noqa: S105 - a word
+
+
+def marks_of(words: Iterable[str]) -> frozenset[Mark]:
+    """A word that is unknown counts as untrusted."""
+    known = {mark.value: mark for mark in Mark}
+    return frozenset(known.get(word, Mark.UNTRUSTED) for word in words)
 
 
 def received_before(claim: "Claim | None") -> frozenset[Mark]:

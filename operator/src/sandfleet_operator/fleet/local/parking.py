@@ -16,13 +16,13 @@ from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.limits import Limits, in_numbers
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import check_claim
-from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State, Template
+from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State, Template, marks_of
 from sandfleet_operator.cluster.clock import new_id
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshots import LocalSnapshots
-from sandfleet_operator.fleet.snapshots.messages import marks_of, suspension_of
+from sandfleet_operator.fleet.snapshots.messages import suspension_of
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.admission import weighed
 from sandfleet_operator.plan.snapshots.claims import decode_claim

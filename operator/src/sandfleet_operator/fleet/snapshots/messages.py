@@ -11,7 +11,6 @@ from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
 from sandfleet_operator.api.limits import BOUNDS
-from sandfleet_operator.api.values import Mark
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.fleet.snapshots.jobs import Event
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
@@ -36,12 +35,6 @@ def check_new(name: str, labels: Mapping[str, str], reason: str) -> None:
 def check_reference(text: str) -> None:
     if not NAME.fullmatch(text) or len(text) > MAX_REFERENCE:
         raise SnapshotReason.SNAPSHOT_NOT_FOUND.error(f"cannot find snapshot {text[:80]!r}: it is no id and no name")
-
-
-def marks_of(words: list[str]) -> frozenset[Mark]:
-    """A word that is unknown counts as untrusted."""
-    known = {mark.value: mark for mark in Mark}
-    return frozenset(known.get(word, Mark.UNTRUSTED) for word in words)
 
 
 def progress(event: Event) -> pb.SnapshotProgress:

@@ -9,9 +9,9 @@ from typing import Any
 from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
-from sandfleet_operator.api.values import Mark
+from sandfleet_operator.api.values import Mark, marks_of
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
-from sandfleet_operator.fleet.snapshots.messages import marks_of, message
+from sandfleet_operator.fleet.snapshots.messages import message
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 # Of a machine with one owner.
@@ -102,27 +102,21 @@ class Transfers:
             async for event in events:
                 yield event
 
-    async def filled(
+    def filled(
         self, party: Party, snapshot_id: str, *, force: bool, undone_since: float | None
     ) -> AsyncGenerator[Event, None]:
         """As `restore`, of a snapshot whose marks the session has. Raises FleetError.
 
         `undone_since`: the session was lost, and is told so, in seconds of the epoch.
         """
-        job = self._restoring(party, snapshot_id, force=force, undone_since=undone_since, prepare=False)
-        async with aclosing(job) as events:
-            async for event in events:
-                yield event
+        return self._restoring(party, snapshot_id, force=force, undone_since=undone_since, prepare=False)
 
-    async def prepared(self, party: Party, snapshot: str) -> AsyncGenerator[Event, None]:
+    def prepared(self, party: Party, snapshot: str) -> AsyncGenerator[Event, None]:
         """Fills a warm sandbox, which gets the variables with its session. The snapshotter's events.
 
         Its marks are in the last one. Raises FleetError.
         """
-        job = self._restoring(party, snapshot, force=False, undone_since=None, prepare=True)
-        async with aclosing(job) as events:
-            async for event in events:
-                yield event
+        return self._restoring(party, snapshot, force=False, undone_since=None, prepare=True)
 
     def _restoring(
         self, party: Party, snapshot: str, *, force: bool, undone_since: float | None, prepare: bool

@@ -21,17 +21,7 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
     annotations = {names.CLAIM: record_text(record), names.SAFE_TO_EVICT: "false"}
     if trace := trace_parent(record.traceparent):
         annotations[names.TRACEPARENT] = trace
-    return [
-        {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value},
-        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
-        {"op": "replace", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
-        *({"op": "add", "path": _label(key), "value": value} for key, value in labels.items()),
-        *({"op": "add", "path": annotation_path(key), "value": value} for key, value in annotations.items()),
-        # Neither its pool nor its template takes it away from now on.
-        {"op": "replace", "path": "/metadata/ownerReferences", "value": []},
-        # The field managers are not used, and tracking them is half of the API server's work on a patch.
-        {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
-    ]
+    return _take_patch(pod_uid, labels, annotations, [])
 
 
 def give_patch(pod_uid: str, owner: Meta, now: float, copied: Mapping[str, str]) -> list[Json]:
@@ -42,13 +32,21 @@ def give_patch(pod_uid: str, owner: Meta, now: float, copied: Mapping[str, str])
     """
     labels = {names.SANDBOX: owner.name, **copied}
     annotations = {names.GIVEN: str(int(now)), names.SAFE_TO_EVICT: "false"}
+    return _take_patch(pod_uid, labels, annotations, [names.owned_by("CodeSandbox", owner)])
+
+
+def _take_patch(
+    pod_uid: str, labels: Mapping[str, str], annotations: Mapping[str, str], owners: list[Json]
+) -> list[Json]:
     return [
         {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value},
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
         {"op": "replace", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
         *({"op": "add", "path": _label(key), "value": value} for key, value in labels.items()),
         *({"op": "add", "path": annotation_path(key), "value": value} for key, value in annotations.items()),
-        {"op": "replace", "path": "/metadata/ownerReferences", "value": [names.owned_by("CodeSandbox", owner)]},
+        # Neither its pool nor its template takes it away from now on.
+        {"op": "replace", "path": "/metadata/ownerReferences", "value": owners},
+        # The field managers are not used, and tracking them is half of the API server's work on a patch.
         {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
     ]
 

@@ -20,7 +20,7 @@ from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
 from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_id, check_labels, trace_parent
-from sandfleet_operator.api.values import Amount, Claim, Gang, Mark, RequestKey
+from sandfleet_operator.api.values import Amount, Claim, Gang, Mark, RequestKey, marks_of
 
 # Of what this release writes. It is not written as long as it is the first one.
 VERSION = 1
@@ -138,9 +138,7 @@ def _gang(value: object, path: str) -> Gang | None:
 
 
 def _received(value: object, path: str) -> frozenset[Mark]:
-    """A mark that is not known counts as untrusted."""
-    known = {one.value: one for one in Mark}
-    return frozenset(known.get(as_type(one, str, path), Mark.UNTRUSTED) for one in as_type(value, list, path))
+    return marks_of(as_type(one, str, path) for one in as_type(value, list, path))
 
 
 _duration = partial(_within, 0.0, MAX_LEASE)

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sandfleet_operator.api.kinds.template import Contract
-from sandfleet_operator.api.values import Mark
 from sandfleet_operator.plan.snapshots.entries import MAX_ENTRIES, MAX_SIZE, Totals
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError, corrupt, hostile
 
@@ -293,9 +292,3 @@ def narrowed(about: About, contract: str, limits: Mapping[str, float]) -> None:
                 break
     if why:
         raise SnapshotError(Reason.WIDENED, f"cannot restore the snapshot: {why}")
-
-
-def marks(about: About) -> frozenset[Mark]:
-    """What a session that begins with it has received. A word that is unknown counts as untrusted."""
-    known = {mark.value: mark for mark in Mark}
-    return frozenset(known.get(word, Mark.UNTRUSTED) for word in about.received)

@@ -8,11 +8,11 @@ of its claim, in the write that binds it.
 from collections.abc import Callable
 from contextlib import aclosing
 
-from sandfleet_operator.api.values import Mark, Sandbox
+from sandfleet_operator.api.values import Mark, Sandbox, marks_of
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
-from sandfleet_operator.fleet.snapshots.messages import check_reference, marks_of
+from sandfleet_operator.fleet.snapshots.messages import check_reference
 from sandfleet_operator.fleet.snapshots.transfers import Party, Transfers
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 
