@@ -96,6 +96,15 @@ class SnapshotBed:
         where = f"apis/sandfleet.io/v1alpha1/namespaces/{self.work}/sandboxpools/fast"
         self.cluster.api.call("PATCH", where, {"spec": spec}, "application/merge-patch+json")
 
+    def volumes_of(self, sandbox_id: str) -> list[str]:
+        """Volume claims of the CodeSandbox, or of the warm pod that it was bound to."""
+        made = self.cluster.api.get("CodeSandbox", sandbox_id.partition("/")[2], self.work)
+        return [
+            one["metadata"]["name"]
+            for one in self.cluster.api.list("PersistentVolumeClaim", self.work)
+            if any(owner["uid"] == made["metadata"]["uid"] for owner in one["metadata"].get("ownerReferences", ()))
+        ]
+
     def replace(self, process: str) -> None:
         """Kills one of PROCESSES, and starts it again as a Deployment does."""
         if process == "fleet":

@@ -161,16 +161,6 @@ def _is_there(bed, sandbox_id):
     return sandbox_id.partition("/")[2] in [one["metadata"]["name"] for one in there]
 
 
-def _has_volume(bed, sandbox_id):
-    """Of the CodeSandbox, or of the warm pod that it was bound to."""
-    made = _named(bed, sandbox_id)
-    return [
-        one["metadata"]["name"]
-        for one in bed.cluster.api.list("PersistentVolumeClaim", bed.work)
-        if any(owner["uid"] == made["metadata"]["uid"] for owner in one["metadata"].get("ownerReferences", ()))
-    ]
-
-
 async def eventually(what, seconds=120):
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -191,7 +181,7 @@ async def test_a_session_sleeps_in_a_snapshot_without_pod_and_volume_and_goes_on
         )
         assert made["spec"]["suspend"] == {"to": "Snapshot"}
         assert made["status"]["restoresFrom"] == made["status"]["snapshot"]["id"]
-        await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
+        await eventually(lambda: not bed.volumes_of(sandbox.sandbox_id))
         with pytest.raises(SandboxSuspended):
             await sandbox.run_code("1")
         # Nothing is left of its last pod, and the pool has another one.
@@ -209,7 +199,7 @@ async def test_a_session_sleeps_in_a_snapshot_without_pod_and_volume_and_goes_on
             # And again, from the volume that it was given.
             await again.run_code("y = 7")
             await again.suspend(to="snapshot")
-            await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
+            await eventually(lambda: not bed.volumes_of(sandbox.sandbox_id))
             last = await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=240)
             assert (await last.run_code(SEEN + ", y")).text == seen[:-1] + ", 7)"
             await last.kill()
@@ -230,7 +220,7 @@ async def test_kubectl_puts_a_session_into_a_snapshot_and_takes_it_out(bed, tmp_
         await eventually(lambda: _is_there(bed, sandbox.sandbox_id))
         patch({"operatingMode": "Suspended", "suspend": {"to": "Snapshot"}})
         await eventually(lambda: _named(bed, sandbox.sandbox_id).get("status", {}).get("restoresFrom"))
-        await eventually(lambda: not _has_volume(bed, sandbox.sandbox_id))
+        await eventually(lambda: not bed.volumes_of(sandbox.sandbox_id))
         patch({"operatingMode": "Running"})
         again = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
         assert (await again.run_code("x + 1")).text == "42"
@@ -390,7 +380,7 @@ async def test_many_sessions_sleep_without_pods_and_volumes_and_go_on(bed, tmp_p
     async with connected(bed, tmp_path) as fleet:
         await asyncio.gather(*(asleep(fleet, number) for number in range(PARKED)))
         for sandbox_id in seen:
-            await eventually(lambda one=sandbox_id: not _has_volume(bed, one), seconds=300)
+            await eventually(lambda one=sandbox_id: not bed.volumes_of(one), seconds=300)
         sessions = {one.partition("/")[2] for one in seen}
         pods = {one["metadata"]["name"] for one in bed.cluster.api.list("Pod", bed.work)}
         assert not pods & sessions

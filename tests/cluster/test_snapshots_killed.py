@@ -58,7 +58,7 @@ class Session:
         self.now = "sleeps"
         # Half of them are woken while the pod and the volume still go.
         if self.chance.random() < 0.5:
-            await eventually(lambda: not volumes_of(self.bed, self.sandbox.sandbox_id))
+            await eventually(lambda: not self.bed.volumes_of(self.sandbox.sandbox_id))
         self.now = "wakes"
         await self.until(self._wakes)
         self.now = "runs"
@@ -114,16 +114,6 @@ async def eventually(what, seconds=PATIENCE):
     while not await asyncio.to_thread(what):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.5)
-
-
-def volumes_of(bed, sandbox_id):
-    made = bed.cluster.api.get("CodeSandbox", sandbox_id.partition("/")[2], bed.work)
-    owned = bed.cluster.api.list("PersistentVolumeClaim", bed.work)
-    return [
-        one
-        for one in owned
-        if any(owner["uid"] == made["metadata"]["uid"] for owner in one["metadata"].get("ownerReferences", ()))
-    ]
 
 
 def victims(chance):
