@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from contract.executor.copies import copied
 from contract.executor.harness import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -54,6 +55,8 @@ async def test_a_cell_that_was_not_read_by_a_killed_interpreter_runs_in_a_new_on
     """The end of a process is told by PID 1 of the session, which may be late."""
     sandbox = fresh.sandbox
     pid = int((await sandbox.run_code("import os; os.getpid()")).text)
+    # One that is stopped in the middle of its copy takes no cell.
+    await copied(sandbox, "default")
     context, first = inside(fresh, pid), inside(fresh, 1)
     if seen:
         with stopped(first):
