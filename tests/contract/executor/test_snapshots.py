@@ -126,7 +126,7 @@ async def test_a_prepared_sandbox_stays_prepared_when_its_executor_starts_again(
     async with starting() as first:
         await run(first.sandbox, PREPARED, None)
         snapshot = await save(first)
-    async with starting(session=None, restarts=True) as warm:
+    async with starting(session=None, keeps_workspace=True) as warm:
         await restore(warm, snapshot, prepare="s-1")
         kept = warm.kept
     async with starting(session=None, **kept) as again:
