@@ -34,6 +34,7 @@ class S3:
     program: Path
     endpoint: str
     root: Account
+    pid: int
     region: str = REGION
 
     @property
@@ -106,7 +107,7 @@ def start(program: Path, directory: Path, host: str) -> tuple[S3, subprocess.Pop
         process.kill()
         process.wait()
         raise ClusterError(f"cannot start the S3 server: {(directory / 'log').read_text(errors='replace')[-1000:]}")
-    return S3(program, f"http://{host}:{port}", root), process
+    return S3(program, f"http://{host}:{port}", root, process.pid), process
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -55,7 +55,7 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
 
     def _saving(self, request: pb.SaveRequest) -> AbstractAsyncContextManager[Saving]:
         if request.hold:
-            return self._saver.save_last(force=request.force, base=request.base)
+            return self._saver.save_last(force=request.force, unused=request.unused, base=request.base)
         return self._saver.save(variables=not request.without_variables, base=request.base)
 
     @contextlib.contextmanager

@@ -57,7 +57,7 @@ class Preemptor:
     async def _idle(self, sandbox: Sandbox) -> Idle | None:
         async with self._slots:
             seconds = await self._suspender.idle(sandbox)
-        return None if seconds is None else Idle(seconds, self._suspender.can_suspend(sandbox))
+        return None if seconds is None else Idle(seconds, self._suspender.can_preempt(sandbox))
 
     async def _preempt(self, victim: Candidate) -> None:
         _LOG.info("sandbox %s is preempted: it is idle for %.0f s", victim.sandbox_id, victim.idle)

@@ -1,6 +1,7 @@
 """Suspends sessions for callers, and says what has come back of them."""
 
 import asyncio
+from typing import Protocol
 
 from sandfleet_api.executor.v1 import session_pb2
 
@@ -18,11 +19,25 @@ PREEMPTION_WAIT, LOOK_PAUSE = 3.0, 0.1
 REMEMBERED = 256
 
 
+class Parking(Protocol):
+    """What keeps sessions in snapshots."""
+
+    def can_park(self, sandbox: Sandbox) -> bool:
+        """Whether a snapshot may keep this session."""
+        ...
+
+    async def keep(self, sandbox: Sandbox) -> session_pb2.Suspension:
+        """Saves an unused session, which is held then: it is to be suspended at once. Raises FleetError."""
+        ...
+
+
 class Suspender:
     def __init__(self, fleet: FleetDriver, backend: Backend, executors: Executors) -> None:
         self._fleet = fleet
         self._backend = backend
         self._executors = executors
+        # None: preempted sessions go to their volumes alone.
+        self.parking: Parking | None = None
         self._kept: Recent[str, session_pb2.Suspension] = Recent(REMEMBERED)
         self._tasks: set[asyncio.Task[Sandbox]] = set()
         # The ids of sessions whose executors are asked to keep them for the owners of their quota.
@@ -67,8 +82,16 @@ class Suspender:
             self._fleet.do(suspensions.suspend(sandbox_id, seconds, self._fleet.now()))
         return await self.fell_asleep(sandbox_id)
 
-    def can_suspend(self, sandbox: Sandbox) -> bool:
-        return self._backend.can_suspend(sandbox)
+    def can_preempt(self, sandbox: Sandbox) -> bool:
+        """Whether something can keep it while it sleeps."""
+        return self._backend.can_suspend(sandbox) or self._goes_into_snapshot(sandbox)
+
+    def _goes_into_snapshot(self, sandbox: Sandbox) -> bool:
+        """A preempted session that has no volume does, and one that goes there when it is idle."""
+        if self.parking is None or not self.parking.can_park(sandbox):
+            return False
+        goes_when_idle = sandbox.claim is not None and sandbox.claim.on_idle == "snapshot"
+        return goes_when_idle or not self._backend.can_suspend(sandbox)
 
     async def idle(self, sandbox: Sandbox) -> float | None:
         """Seconds since a caller has worked with it; None: it is in use, or its executor does not say."""
@@ -85,14 +108,18 @@ class Suspender:
         if keep:
             suspensions.check_room(sandbox_id)
             await self._backend.record(sandbox)
+        parking = self.parking if keep and self._goes_into_snapshot(sandbox) else None
         self._preempting.add(sandbox_id)
         try:
-            kept = await self._executors.suspend(sandbox, force=False, unused=True)
+            if parking is not None:
+                kept = await parking.keep(sandbox)
+            else:
+                kept = await self._executors.suspend(sandbox, force=False, unused=True)
         finally:
             self._preempting.discard(sandbox_id)
         if keep:
             self._kept.put(sandbox_id, kept)
-            self._fleet.do(suspensions.preempt(sandbox_id, self._fleet.now()))
+            self._fleet.do(suspensions.preempt(sandbox_id, self._fleet.now(), parked=parking is not None))
         else:
             self._fleet.do(suspensions.release(sandbox_id, self._fleet.now()))
 

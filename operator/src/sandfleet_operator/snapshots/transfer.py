@@ -75,10 +75,11 @@ class Place:
 class Hold:
     """Of a session that ends with its save: nothing begins in it any more. `force`: what runs is ended.
 
-    `since` is the loop's time from which on its executor holds it for so long, once it has said all.
+    `unused`: refused while a service is to run, too. `since` is the loop's time from which on its executor holds it for so long, once it has said all.
     """
 
     force: bool = False
+    unused: bool = False
     since: float = math.inf
 
 
@@ -99,7 +100,9 @@ class Filling:
 
 async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None = None) -> Manifest:
     """Raises SnapshotError, AioRpcError and TimeoutError."""
-    request = pb.SaveRequest(hold=hold is not None, force=hold is not None and hold.force)
+    request = pb.SaveRequest()
+    if hold is not None:
+        request = pb.SaveRequest(hold=True, force=hold.force, unused=hold.unused)
     if writer.base_facts is not None:
         request.base = facts_of(writer.base_facts).save_id
     async with place.channel() as channel:

@@ -92,7 +92,7 @@ class Worker:
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         tenant, about = request["tenant"], _about(request["about"])
         async with self._store.writer(tenant, about, base=await self._newest_of(tenant, about.sandbox)) as writer:
-            hold = Hold(force=request["force"]) if request["hold"] else None
+            hold = Hold(force=request["force"], unused=request.get("unused", False)) if request["hold"] else None
             try:
                 manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)
             except BaseException:  # A job that is ended, too.

@@ -84,9 +84,12 @@ class Saver:
         self._tells_changes: bool | None = None
 
     @contextlib.asynccontextmanager
-    async def save_last(self, *, force: bool, base: str = "") -> AsyncIterator[Saving]:
+    async def save_last(self, *, force: bool, unused: bool = False, base: str = "") -> AsyncIterator[Saving]:
         """Of a session that is to end: it is held meanwhile, and after it. Raises InUseError and NotSavedError, too."""
-        async with self._suspender.held(force=force) as (executions, connections), self.save(base=base) as saving:
+        async with (
+            self._suspender.held(force=force, unused=unused) as (executions, connections),
+            self.save(base=base) as saving,
+        ):
             if not force:
                 check_saved(saving.found.reports)
             yield replace(saving, found=replace(saving.found, ended=executions, ended_connections=connections))

@@ -87,16 +87,18 @@ class Suspender:
         return await asyncio.shield(self._keeping)
 
     @contextlib.asynccontextmanager
-    async def held(self, *, force: bool) -> AsyncIterator[tuple[tuple[str, ...], int]]:
+    async def held(self, *, force: bool, unused: bool = False) -> AsyncIterator[tuple[tuple[str, ...], int]]:
         """Holds the session for its last save, and for its end; what was ended for it: executions and connections.
 
-        If the save fails, the session goes on. Raises InUseError and SuspendingError.
+        `unused`: only a session without a running service, too. If the save fails, the session goes on. Raises
+        InUseError and SuspendingError.
         """
         if self._keeping is not None:
             raise SuspendingError("cannot save: the sandbox is being suspended")
         if not force:
-            self._check_unused(services=False)
+            self._check_unused(services=unused)
         self._hold()
+        self._session.preempted = unused
         try:
             ended, connections = await self._end_executions(), self._connections()
             await self.resumed()

@@ -56,10 +56,14 @@ class Transfers:
         *,
         hold: bool = False,
         force: bool = False,
+        unused: bool = False,
         keep_days: float | None = None,
         keep_count: int | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """The snapshotter's events. `words`: name, labels and reason; `hold`: the session ends with it."""
+        """The snapshotter's events. `words`: name, labels and reason; `hold`: the session ends with it.
+
+        `unused`: with `hold`, refused while a service is to run, too.
+        """
         about = {
             "session": party.sandbox_id,
             "sandbox": party.sandbox_id,
@@ -73,7 +77,8 @@ class Transfers:
             "keep": {"days": keep_days, "count": keep_count},
             **words,
         }
-        job = self.jobs.run("save", tenant=party.tenant, about=about, hold=hold, force=force, **party.place)
+        how = {"hold": hold, "force": force, "unused": unused}
+        job = self.jobs.run("save", tenant=party.tenant, about=about, **how, **party.place)
         async with aclosing(job) as events:
             async for event in events:
                 if event["event"] == "done" and (marks := await party.marks()) != about["received"]:

@@ -175,16 +175,18 @@ class SnapshotPart(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SnapshotEntry, _Mapping]]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class SaveRequest(_message.Message):
-    __slots__ = ("without_variables", "hold", "force", "base")
+    __slots__ = ("without_variables", "hold", "force", "base", "unused")
     WITHOUT_VARIABLES_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
+    UNUSED_FIELD_NUMBER: _ClassVar[int]
     without_variables: bool
     hold: bool
     force: bool
     base: str
-    def __init__(self, without_variables: _Optional[bool] = ..., hold: _Optional[bool] = ..., force: _Optional[bool] = ..., base: _Optional[str] = ...) -> None: ...
+    unused: bool
+    def __init__(self, without_variables: _Optional[bool] = ..., hold: _Optional[bool] = ..., force: _Optional[bool] = ..., base: _Optional[str] = ..., unused: _Optional[bool] = ...) -> None: ...
 
 class SaveResponse(_message.Message):
     __slots__ = ("begun", "piece", "end")

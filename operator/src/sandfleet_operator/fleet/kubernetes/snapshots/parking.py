@@ -97,13 +97,24 @@ class ClusterParking:
         finally:
             self.settling.discard(sandbox_id)
         asleep = await self._kubernetes.suspender.fell_asleep(sandbox_id)
-        facts = executor_pb.SnapshotFacts.FromString(base64.b64decode(event["facts"]))
-        return asleep, suspension_of(facts), str(event["snapshot"]["id"])
+        return asleep, _suspension_of(event), str(event["snapshot"]["id"])
 
-    async def _saved(self, sandbox: Sandbox, holder: str, *, force: bool) -> Event:
+    def can_park(self, sandbox: Sandbox) -> bool:
+        """Whether a snapshot may keep this session. Where no snapshotter answers, it goes on: it is not lost."""
+        return self._kubernetes.pod_of(sandbox) is not None and not _keeps_volume(sandbox)
+
+    async def keep(self, sandbox: Sandbox) -> session_pb2.Suspension:
+        """Saves an unused session for the owner of its quota (fleet.suspender.Parking). Raises FleetError."""
+        self.settling.add(sandbox.sandbox_id)
+        try:
+            return _suspension_of(await self._saved(sandbox, _holder_of(sandbox), force=False, unused=True))
+        finally:
+            self.settling.discard(sandbox.sandbox_id)
+
+    async def _saved(self, sandbox: Sandbox, holder: str, *, force: bool, unused: bool = False) -> Event:
         """The last event of the save, whose snapshot the CodeSandbox names. Raises FleetError."""
         party, before = self._parties.of(sandbox), self._before(sandbox)
-        last = await self._save(party, sandbox, holder, "suspend", hold=True, force=force)
+        last = await self._save(party, sandbox, holder, "suspend", hold=True, force=force, unused=unused)
         snapshot_id, now = last["snapshot"]["id"], self._clock()
         until = now + HELD_SECONDS - float(last["held_seconds"])
         said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=now, held_until=until)
@@ -146,7 +157,7 @@ class ClusterParking:
         """One automatic snapshot, with which the session goes on where its pod is lost. Raises FleetError."""
         await self._kubernetes.record(sandbox)
         party, before = self._parties.of(sandbox), self._before(sandbox)
-        last = await self._save(party, sandbox, sandbox.claim.key.holder if sandbox.claim else "", "automatic")
+        last = await self._save(party, sandbox, _holder_of(sandbox), "automatic")
         snapshot_id, taken = last["snapshot"]["id"], int(last["snapshot"]["created_ms"]) / 1000
         said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=taken, automatic=True)
 
@@ -169,7 +180,7 @@ class ClusterParking:
 
     def _check_volume(self, sandbox: Sandbox) -> None:
         """Raises FleetError where the owner wants the volume to stay: the session would be in two places."""
-        if sandbox.claim is not None and (sandbox.claim.keep_workspace or sandbox.claim.workspace_id):
+        if _keeps_volume(sandbox):
             known_as = self._kubernetes.known_as(sandbox)[0]
             why = "its workspace is to be kept on its volume; suspend it to that"
             raise SuspendReason.WORKSPACE_KEPT.error(f"cannot suspend {known_as} into a snapshot: {why}", known_as)
@@ -186,7 +197,7 @@ class ClusterParking:
         try:
             while self._lacks_snapshot(known, self._objects.of(known)):
                 try:
-                    await self._saved(known, known.claim.key.holder if known.claim else "", force=True)
+                    await self._saved(known, _holder_of(known), force=True)
                 except FleetError as error:
                     _LOG.warning("session %s waits for its snapshot: %s", known.sandbox_id, error)
                     await asyncio.sleep(RETRY_SECONDS)
@@ -306,6 +317,18 @@ class ClusterParking:
         if not task.cancelled():
             # Its caller may have left.
             task.exception()
+
+
+def _holder_of(sandbox: Sandbox) -> str:
+    return sandbox.claim.key.holder if sandbox.claim else ""
+
+
+def _keeps_volume(sandbox: Sandbox) -> bool:
+    return sandbox.claim is not None and bool(sandbox.claim.keep_workspace or sandbox.claim.workspace_id)
+
+
+def _suspension_of(event: Event) -> session_pb2.Suspension:
+    return suspension_of(executor_pb.SnapshotFacts.FromString(base64.b64decode(event["facts"])))
 
 
 def _id_of(made: CodeSandbox) -> str:

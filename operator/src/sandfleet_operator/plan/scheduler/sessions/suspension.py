@@ -51,12 +51,16 @@ class Suspensions:
         end = self._end(replace(sandbox, parked=parked), seconds, now)
         return self._apply(sandbox, lifecycle.suspending(sandbox, end, parked=parked), now)
 
-    def preempt(self, sandbox_id: str, now: float) -> list[Action]:
-        """The executor keeps the session, which is to end for the owner of its quota: it waits to be resumed."""
+    def preempt(self, sandbox_id: str, now: float, *, parked: bool = False) -> list[Action]:
+        """The executor keeps the session, which is to end for the owner of its quota: it waits to be resumed.
+
+        `parked`: a snapshot keeps it.
+        """
         sandbox = self._inventory.get(sandbox_id)
         if sandbox is None or sandbox.state is not State.CLAIMED:
             return []
-        step = lifecycle.suspending(sandbox, self._end(sandbox, None, now), preempted=now)
+        end = self._end(replace(sandbox, parked=parked), None, now)
+        step = lifecycle.suspending(sandbox, end, preempted=now, parked=parked)
         actions = self._transitions.apply(sandbox, step, now)
         self._wait_to_return(sandbox_id)
         return [*actions, *self._cycle.run(sandbox.pool, now)]
