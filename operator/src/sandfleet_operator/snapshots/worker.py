@@ -23,7 +23,7 @@ from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest, Retention, narrowed
 from sandfleet_operator.snapshots import bundle
-from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
+from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store, share_heaps
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
 from sandfleet_operator.snapshots.transfer import Filling, Hold, Place, Progress, restore, save, unhold
@@ -247,4 +247,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
+    share_heaps()
     asyncio.run(serve())

@@ -25,7 +25,7 @@ from sandfleet_operator.fleet.snapshots.jobs import Event
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.snapshots import bundle
-from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store
+from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store, share_heaps
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
 from sandfleet_operator.snapshots.keys import key_file
 from sandfleet_operator.snapshots.worker import Worker, shown
@@ -170,6 +170,7 @@ async def _requests(said: "asyncio.Queue[Event | None]") -> AsyncIterator[pb.Wor
 
 def serve(options: Options) -> int:
     """Serves until SIGTERM or SIGINT; returns an exit code."""
+    share_heaps()
     try:
         store = open_store(store_url(os.environ), key_file(keys_path(os.environ)))
         asyncio.run(_serve(options, store))
