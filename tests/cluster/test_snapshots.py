@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import time
 
 import pytest
 from cluster.access_bed import an_object
 from cluster.harness.api import path_of
+from cluster.operators import template
 from cluster.snapshot_bed import bucket_of, connected, s3_server, snapshot_bed
 from sandfleet import AsyncSandbox
 from sandfleet.errors import (
@@ -248,6 +250,31 @@ async def test_an_idle_session_falls_asleep_in_a_snapshot_and_its_next_call_wake
         await eventually(lambda: _named(bed, sandbox.sandbox_id).get("status", {}).get("restoresFrom"))
         assert _named(bed, sandbox.sandbox_id)["spec"]["onIdle"] == "Snapshot"
         assert (await sandbox.run_code("x + 1")).text == "42"
+
+
+@pytest.mark.timeout(300)
+async def test_borrowed_quota_of_a_session_without_a_volume_goes_back_and_the_session_is_kept(bed, tmp_path):
+    api, work, cohort = bed.cluster.api, bed.work, f"all-{secrets.token_hex(3)}"
+    api.create(template(work, "short", workspace={"ephemeral": True, "size": "64Mi"}))
+    for name, more in (("lender", {}), ("borrower", {"preemption": "Suspend"})):
+        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxQueue", name, work, spec=spec))
+    async with connected(bed, tmp_path) as fleet:
+        busy = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
+        idle = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
+        await idle.run_code("rows = [1, 2]; open('file', 'w').write('here')")
+        await busy.services.start("web", ["sleep", "1000"])
+        owner = await AsyncSandbox.create("short", fleet=fleet, queue="lender", max_wait=120)
+        assert (await fleet.get(busy.sandbox_id)).state == "claimed"
+        await eventually(lambda: _named(bed, idle.sandbox_id).get("status", {}).get("restoresFrom"))
+        call = asyncio.create_task(idle.run_code("sum(rows), open('file').read()"))
+        await asyncio.sleep(3)
+        assert not call.done()
+        await owner.kill()
+        assert (await asyncio.wait_for(call, 120)).text == "(3, 'here')"
+        assert [one.sandbox_id for one in idle.preemptions] == [idle.sandbox_id]
+        await idle.kill()
+        await busy.kill()
 
 
 async def test_a_session_whose_pod_is_lost_goes_back_to_its_last_snapshot(bed, tmp_path):

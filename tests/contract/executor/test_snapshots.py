@@ -11,6 +11,8 @@ from contract.executor.snapshots import Snapshot, requests_of, restore, save, se
 from sandfleet import Outcome, SandboxSuspended
 from sandfleet_api.executor.v1 import common_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as pb
+from sandfleet_api.executor.v1.interpreter_pb2 import ExecuteRequest
+from sandfleet_api.executor.v1.interpreter_pb2_grpc import InterpreterServiceStub
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -273,6 +275,19 @@ async def test_a_last_save_holds_the_session_and_a_failed_one_lets_it_go_on(star
         await save(executor, hold=True)
         async with executor.channel() as channel:
             stub, metadata = stub_of(executor, channel)
+            await stub.Unhold(pb.UnholdRequest(), metadata=metadata)
+        assert await goes_on(sandbox)
+        # For the owner of its quota: where a service is to run it stays.
+        await sandbox.services.apply([spec("web")])
+        await in_state(sandbox.services, "web", "ready")
+        assert await refusal(save(executor, hold=True, unused=True)) == ("FAILED_PRECONDITION", "ServiceRunning")
+        assert await goes_on(sandbox)
+        await sandbox.services.stop("web")
+        await save(executor, hold=True, unused=True)
+        async with executor.channel() as channel:
+            stub, metadata = stub_of(executor, channel)
+            call = InterpreterServiceStub(channel).Execute(ExecuteRequest(execution_id="late", code="x"), metadata=metadata)
+            assert await refusal(call.read()) == ("UNAVAILABLE", "SandboxPreempted")
             await stub.Unhold(pb.UnholdRequest(), metadata=metadata)
         assert await goes_on(sandbox)
 

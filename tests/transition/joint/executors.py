@@ -195,12 +195,12 @@ class Executors:
         pod, known = self.alive(uid), self.sessions.get(uid)
         if pod is None or (known is not None and now < known.held_until):
             return None
-        volume = self.cluster.objects.get(Ref(PERSISTENT_VOLUME_CLAIM, pod["metadata"]["namespace"], claim_of(pod)))
-        if volume is None:
-            return {}, ""
         if known is not None:
             known.variables.add(user)
             known.used = now
+        volume = self.cluster.objects.get(Ref(PERSISTENT_VOLUME_CLAIM, pod["metadata"]["namespace"], claim_of(pod)))
+        if volume is None:
+            return {}, ""
         files = self.files.setdefault(volume["metadata"]["uid"], {})
         before = dict(files)
         files[user] = files.get(user, 0) + 1

@@ -54,6 +54,8 @@ class Snapshotter(Jobs):
         about, session = request["about"], self._session(request)
         if session.busy and not request["force"]:
             raise SuspendReason.EXECUTION_RUNNING.error("cannot save: it is in use")
+        if request["unused"]:
+            self._executors.preempted.append(session.session_id)
         if request["hold"]:
             session.held_until = asyncio.get_running_loop().time() + HELD
         await asyncio.sleep(TAKES)

@@ -12,6 +12,7 @@ from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.sessions import sleepers
 from sandfleet_operator.fleet.kubernetes.sessions.modes import Modes
 from sandfleet_operator.fleet.kubernetes.sessions.sleepers import Sleepers
+from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
 from sandfleet_operator.plan.scheduler.queues.standing.standings import Standings
@@ -35,6 +36,7 @@ SCENARIOS = (
     scenarios.a_queue_that_is_drained,
     scenarios.queues_that_come_and_go,
     scenarios.borrowed_quota_that_its_owner_needs,
+    scenarios.borrowed_quota_of_a_session_without_a_volume,
     scenarios.a_session_that_is_woken_with_kubectl,
     scenarios.a_session_that_is_woken_before_it_gave_its_quota_back,
 )
@@ -91,6 +93,11 @@ MUTANTS = (
         "the next leader forgets who is preempted",
         scenarios.borrowed_quota_that_its_owner_needs,
         ((sleepers, "preempted", lambda _: None),),
+    ),
+    Mutant(
+        "a preempted session without a volume ends",
+        scenarios.borrowed_quota_of_a_session_without_a_volume,
+        ((ClusterParking, "can_park", lambda *_: False),),
     ),
     Mutant(
         "no session is preempted",

@@ -19,8 +19,8 @@ PREEMPTION_WAIT, LOOK_PAUSE = 3.0, 0.1
 REMEMBERED = 256
 
 
-class Parking(Protocol):
-    """What keeps sessions in snapshots."""
+class Keeper(Protocol):
+    """What keeps preempted sessions in snapshots."""
 
     def can_park(self, sandbox: Sandbox) -> bool:
         """Whether a snapshot may keep this session."""
@@ -36,8 +36,8 @@ class Suspender:
         self._fleet = fleet
         self._backend = backend
         self._executors = executors
-        # None: preempted sessions go to their volumes alone.
-        self.parking: Parking | None = None
+        # None: preempted sessions stay on their volumes.
+        self.keeper: Keeper | None = None
         self._kept: Recent[str, session_pb2.Suspension] = Recent(REMEMBERED)
         self._tasks: set[asyncio.Task[Sandbox]] = set()
         # The ids of sessions whose executors are asked to keep them for the owners of their quota.
@@ -88,7 +88,7 @@ class Suspender:
 
     def _goes_into_snapshot(self, sandbox: Sandbox) -> bool:
         """A preempted session that has no volume does, and one that goes there when it is idle."""
-        if self.parking is None or not self.parking.can_park(sandbox):
+        if self.keeper is None or not self.keeper.can_park(sandbox):
             return False
         goes_when_idle = sandbox.claim is not None and sandbox.claim.on_idle == "snapshot"
         return goes_when_idle or not self._backend.can_suspend(sandbox)
@@ -108,18 +108,18 @@ class Suspender:
         if keep:
             suspensions.check_room(sandbox_id)
             await self._backend.record(sandbox)
-        parking = self.parking if keep and self._goes_into_snapshot(sandbox) else None
+        keeper = self.keeper if keep and self._goes_into_snapshot(sandbox) else None
         self._preempting.add(sandbox_id)
         try:
-            if parking is not None:
-                kept = await parking.keep(sandbox)
+            if keeper is not None:
+                kept = await keeper.keep(sandbox)
             else:
                 kept = await self._executors.suspend(sandbox, force=False, unused=True)
         finally:
             self._preempting.discard(sandbox_id)
         if keep:
             self._kept.put(sandbox_id, kept)
-            self._fleet.do(suspensions.preempt(sandbox_id, self._fleet.now(), parked=parking is not None))
+            self._fleet.do(suspensions.preempt(sandbox_id, self._fleet.now(), parked=keeper is not None))
         else:
             self._fleet.do(suspensions.release(sandbox_id, self._fleet.now()))
 

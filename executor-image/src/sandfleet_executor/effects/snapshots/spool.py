@@ -7,6 +7,7 @@ import marshal
 import os
 import stat
 import struct
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -88,7 +89,7 @@ Piece = tuple[list[Entry], bytes]
 
 
 class Pieces:
-    """What the spool and the workspace have, piece by piece. For any thread, one at a time."""
+    """What the spool and the workspace have, piece by piece. For any threads."""
 
     def __init__(
         self, spool: Spool, directory_fd: int, unsaved: Unsaved, ledger: Ledger | None = None, walked_ns: int = 0
@@ -102,15 +103,19 @@ class Pieces:
         self._trail = Trail(directory_fd)
         self._unsaved = unsaved
         self._pieces = self._gathered()
+        # A save that is cancelled closes it while a thread reads the next piece.
+        self._lock = threading.Lock()
 
     def next(self) -> Piece | None:
         """The next piece; None at the end. Raises OSError where the spool cannot be read."""
-        return next(self._pieces, None)
+        with self._lock:
+            return next(self._pieces, None)
 
     def close(self) -> None:
-        self._pieces.close()
-        self._trail.__exit__()
-        self._spool.close()
+        with self._lock:
+            self._pieces.close()
+            self._trail.__exit__()
+            self._spool.close()
 
     def _gathered(self) -> Generator[Piece, None, None]:
         entries: list[Entry] = []

@@ -28,7 +28,7 @@ from sandfleet_operator.cluster.reflector import TURN, Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.incarnations import Preparation, Refill
+from sandfleet_operator.fleet.incarnations import Preparation
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
@@ -40,7 +40,7 @@ from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatu
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.reviews.pods import ReviewedPods
 from sandfleet_operator.fleet.kubernetes.sessions.modes import Give
-from sandfleet_operator.fleet.kubernetes.sessions.parked import ParkedObjects, Parking
+from sandfleet_operator.fleet.kubernetes.sessions.parked import ParkedObjects, SnapshotKeeper
 from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
@@ -293,10 +293,11 @@ class KubernetesFleet:
         if self.on_snapshots is not None:
             self.on_snapshots(namespace)
 
-    def park_with(self, parking: Refill, hooks: Parking, give: Give) -> None:
-        """From now on sessions can be kept in snapshots. The first two are one object."""
-        self.fleet.incarnations.refill = parking
-        self._observer.sleepers.parking = hooks
+    def park_with(self, keeper: SnapshotKeeper, give: Give) -> None:
+        """From now on sessions can be kept in snapshots."""
+        self.fleet.incarnations.refill = keeper
+        self._observer.sleepers.parking = keeper
+        self.suspender.keeper = keeper
         self._backend.modes.give = give
 
     def prepare_with(self, preparation: Preparation) -> None:

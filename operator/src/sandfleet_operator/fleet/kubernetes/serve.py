@@ -317,8 +317,7 @@ def _keep_in_snapshots(
 ) -> ClusterParking:
     """Sessions that sleep in snapshots, pools that start from one, and SandboxSnapshots."""
     parking = ClusterParking(kubernetes, link, parties, wall_clock, write)
-    kubernetes.suspender.parking = parking
-    kubernetes.park_with(parking, parking, WarmPods(kubernetes, settings.copied_labels, wall_clock).give)
+    kubernetes.park_with(parking, WarmPods(kubernetes, settings.copied_labels, wall_clock).give)
     kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
     rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock)
     kubernetes.on_snapshots = rounds.look_soon

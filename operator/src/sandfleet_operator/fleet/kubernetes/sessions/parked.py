@@ -9,7 +9,9 @@ from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.incarnations import Refill
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.fleet.suspender import Keeper
 from sandfleet_operator.plan.claims.record import object_of
 
 _LOG = logging.getLogger(__name__)
@@ -25,6 +27,10 @@ class Parking(Protocol):
     def gone(self, made: CodeSandbox) -> None:
         """A CodeSandbox is gone, and its session with it."""
         ...
+
+
+class SnapshotKeeper(Parking, Refill, Keeper, Protocol):
+    """What keeps sessions in snapshots, for all who need it."""
 
 
 class ParkedObjects:

@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ClusterParking:
-    """Also what fills the sandboxes of such sessions (fleet.incarnations.Refill).
+    """Also what fills the sandboxes of such sessions: a SnapshotKeeper.
 
     `wall_clock` gives seconds since the epoch; `write` writes audit records.
     """
@@ -104,7 +104,7 @@ class ClusterParking:
         return self._kubernetes.pod_of(sandbox) is not None and not _keeps_volume(sandbox)
 
     async def keep(self, sandbox: Sandbox) -> session_pb2.Suspension:
-        """Saves an unused session for the owner of its quota (fleet.suspender.Parking). Raises FleetError."""
+        """Saves an unused session for the owner of its quota (fleet.suspender.Keeper). Raises FleetError."""
         self.settling.add(sandbox.sandbox_id)
         try:
             return _suspension_of(await self._saved(sandbox, _holder_of(sandbox), force=False, unused=True))
