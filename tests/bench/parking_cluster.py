@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,15 @@ x = os.urandom(1_000_000)
 for number in range({mb} // 10):
     with open(f'data-{{number}}', 'wb') as file:
         file.write(os.urandom(10_000_000 if number else 9_000_000))
+"""
+READ = """
+import glob, time
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    for path in glob.glob('data-*'):
+        with open(path, 'rb') as file:
+            while time.monotonic() < end and file.read(1 << 18):
+                pass
 """
 SEEN = "len(x), sum(entry.stat().st_size for entry in os.scandir('.') if entry.name.startswith('data-'))"
 
@@ -150,18 +159,26 @@ async def streamed(fleet: AsyncFleet, bed: SnapshotBed, small: float) -> list[Fi
     quiet = [await claimed(fleet) for _ in range(CLAIMS)]
     progress(f"parked on a cluster: {STREAM_MIB} MiB are saved")
     start = time.perf_counter()
-    saving = asyncio.ensure_future(large.snapshot("large"))
-    busy = []
-    while not saving.done():
-        busy.append(await claimed(fleet))
-    await saving
+    busy = await claims_beside(fleet, large.snapshot("large"))
     took, memory = time.perf_counter() - start, peak(bed)
+    progress("parked on a cluster: the same sandbox reads its files")
+    reading = await claims_beside(fleet, large.run_code(READ.format(seconds=took), timeout=took + 60.0))
     await fleet.snapshots.delete("large")
     await large.kill()
     note = f"of {len(busy)} claims while {STREAM_MIB} MiB are saved in {took:.0f} s, beside {CLAIMS} at rest; ≤ 1.3"
     return [
         Figure("claim of a pod while data stream, p99", quantile(busy, 0.99), "ms", quantile(quiet, 0.99), note),
         Figure("claim of a pod while data stream, p50", quantile(busy, 0.5), "ms", quantile(quiet, 0.5), ""),
+        *(
+            Figure(
+                f"claim of a pod while a cell reads files, p{share * 100:.0f}",
+                quantile(reading, share),
+                "ms",
+                quantile(quiet, share),
+                "what one busy sandbox alone costs a claim on this machine",
+            )
+            for share in (0.99, 0.5)
+        ),
         Figure(
             f"memory of a cluster's snapshotter, {STREAM_MIB} MiB",
             memory,
@@ -170,6 +187,15 @@ async def streamed(fleet: AsyncFleet, bed: SnapshotBed, small: float) -> list[Fi
             f"at most, beside sessions of {SMALL_MB} MB: flat",
         ),
     ]
+
+
+async def claims_beside(fleet: AsyncFleet, work: Coroutine[Any, Any, object]) -> list[float]:
+    """Milliseconds of each claim while the work goes on."""
+    working, took = asyncio.ensure_future(work), []
+    while not working.done():
+        took.append(await claimed(fleet))
+    await working
+    return took
 
 
 async def claimed(fleet: AsyncFleet) -> float:

@@ -286,7 +286,9 @@ async def test_a_last_save_holds_the_session_and_a_failed_one_lets_it_go_on(star
         await save(executor, hold=True, unused=True)
         async with executor.channel() as channel:
             stub, metadata = stub_of(executor, channel)
-            call = InterpreterServiceStub(channel).Execute(ExecuteRequest(execution_id="late", code="x"), metadata=metadata)
+            call = InterpreterServiceStub(channel).Execute(
+                ExecuteRequest(execution_id="late", code="x"), metadata=metadata
+            )
             assert await refusal(call.read()) == ("UNAVAILABLE", "SandboxPreempted")
             await stub.Unhold(pb.UnholdRequest(), metadata=metadata)
         assert await goes_on(sandbox)
