@@ -75,7 +75,8 @@ class Place:
 class Hold:
     """Of a session that ends with its save: nothing begins in it any more. `force`: what runs is ended.
 
-    `unused`: refused while a service is to run, too. `since` is the loop's time from which on its executor holds it for so long, once it has said all.
+    `unused`: refused while a service is to run, too. `since` is the loop's time from which on its executor holds it for
+    so long, once it has said all.
     """
 
     force: bool = False
