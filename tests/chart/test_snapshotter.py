@@ -35,6 +35,12 @@ def test_nothing_of_it_is_made_until_it_is_asked_for(values: tuple[str, ...]) ->
     assert [one for one in rendered(*ON) if one["metadata"]["name"] == NAME] != []
 
 
+@pytest.mark.parametrize(("values", "installed"), [((), False), (ON, True)], ids=["as it comes", "with one"])
+def test_the_fleet_knows_whether_there_is_one(values: tuple[str, ...], installed: bool) -> None:
+    (made,) = named(rendered(*values), "ConfigMap", "sandfleet-settings")
+    assert Settings.parse(json.loads(made["data"]["settings.json"])).snapshotter is installed
+
+
 def test_its_pod_passes_restricted_and_executors_let_it_in() -> None:
     pod = deployment()
     assert restricted_violations(pod) == ()

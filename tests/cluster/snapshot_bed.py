@@ -165,7 +165,7 @@ def snapshot_bed(
     folders = {one: folder / one for one in ("fleet", "operator")}
     for one in folders.values():
         one.mkdir()
-    with fleet_bed(cluster, folders["fleet"], (work,)) as made:
+    with fleet_bed(cluster, folders["fleet"], (work,), settings={"snapshotter": True}) as made:
         made.apply(
             *an_agent(work),
             *a_grant("", "saves", [SAVES], (work, "agent"), work),

@@ -42,7 +42,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "sandfleet.settings" -}}
-{{- merge (dict "controlPlaneNamespace" .Release.Namespace) .Values.settings | toJson }}
+{{- $own := dict "controlPlaneNamespace" .Release.Namespace }}
+{{- if include "sandfleet.snapshotter.runs" . }}
+{{- $own = set $own "snapshotter" true }}
+{{- end }}
+{{- merge $own .Values.settings | toJson }}
 {{- end }}
 
 {{- define "sandfleet.containerSecurity" -}}

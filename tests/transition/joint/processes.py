@@ -146,6 +146,7 @@ class FleetProcess(Process):
         parties = Parties(self.fleet, world.credentials, self.api)  # type: ignore[arg-type]
         parking = ClusterParking(self.fleet, world.snapshotter, parties, world.clock, lambda _: None)
         self.api.parking = parking
+        self.fleet.suspender.keeper = parking
         self.fleet.park_with(parking, WarmPods(self.fleet, (), world.clock).give)
         self.fleet.at_end.append(parking.close)
         self.fleet.beside.append(Unattended(self.fleet.fleet, self.fleet.suspender, parking).run)

@@ -70,6 +70,8 @@ class Settings:
     suspend_timeout_seconds: float = 7 * 86400.0
     # Seconds for which a claim without a volume is only its pod; 0: its CodeSandbox is written at once.
     young_claim_seconds: float = 5.0
+    # Whether a snapshotter is installed: preempted sessions without a volume wait for it, however long it is away.
+    snapshotter: bool = False
     recovery: Recovery = Recovery()
     dns: Dns = Dns()
 
@@ -187,6 +189,12 @@ def _whole(value: Any) -> int:
     return value
 
 
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
@@ -213,6 +221,7 @@ READERS: Mapping[object, Callable[[Any], Any]] = {
     str: _text,
     int: _whole,
     float: _number,
+    bool: _truth,
     tuple[str, ...]: _texts,
     tuple[int, ...]: _wholes,
     Mapping[str, str]: _labels,

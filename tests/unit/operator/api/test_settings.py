@@ -43,6 +43,7 @@ WRONG = [
     ({"allowedImages": ["registry.example/*:1"]}, "'registry.example/*:1' is neither an image nor"),
     ({"copiedLabels": ["sandfleet.io/client"]}, "copied label 'sandfleet.io/client' opens executors"),
     ({"inline": 5}, "inline is no object"),
+    ({"snapshotter": "yes"}, "snapshotter is 'yes'"),
     ({"memoryReserve": -1}, "the memory reserve is below 0"),
 ]  # fmt: skip
 

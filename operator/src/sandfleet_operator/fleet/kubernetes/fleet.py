@@ -297,7 +297,6 @@ class KubernetesFleet:
         """From now on sessions can be kept in snapshots."""
         self.fleet.incarnations.refill = keeper
         self._observer.sleepers.parking = keeper
-        self.suspender.keeper = keeper
         self._backend.modes.give = give
 
     def prepare_with(self, preparation: Preparation) -> None:

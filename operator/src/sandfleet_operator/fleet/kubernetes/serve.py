@@ -317,6 +317,8 @@ def _keep_in_snapshots(
 ) -> ClusterParking:
     """Sessions that sleep in snapshots, pools that start from one, and SandboxSnapshots."""
     parking = ClusterParking(kubernetes, link, parties, wall_clock, write)
+    if settings.snapshotter:
+        kubernetes.suspender.keeper = parking
     kubernetes.park_with(parking, WarmPods(kubernetes, settings.copied_labels, wall_clock).give)
     kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
     rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock)

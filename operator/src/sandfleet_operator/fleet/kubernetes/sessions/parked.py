@@ -11,7 +11,6 @@ from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.incarnations import Refill
 from sandfleet_operator.fleet.kubernetes.writer import Writer
-from sandfleet_operator.fleet.suspender import Keeper
 from sandfleet_operator.plan.claims.record import object_of
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +28,7 @@ class Parking(Protocol):
         ...
 
 
-class SnapshotKeeper(Parking, Refill, Keeper, Protocol):
+class SnapshotKeeper(Parking, Refill, Protocol):
     """What keeps sessions in snapshots, for all who need it."""
 
 

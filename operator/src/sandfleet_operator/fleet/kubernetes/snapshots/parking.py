@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ClusterParking:
-    """Also what fills the sandboxes of such sessions: a SnapshotKeeper.
+    """Also what fills the sandboxes of such sessions, a SnapshotKeeper, and the Keeper of preempted ones.
 
     `wall_clock` gives seconds since the epoch; `write` writes audit records.
     """
