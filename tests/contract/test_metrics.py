@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import urllib.request
 
@@ -44,6 +45,18 @@ def process():
 async def fleet(process):
     async with await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as made:
         yield made
+
+
+async def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken, tempfile.TemporaryDirectory(prefix="sf-") as path:
+        port = taken.getsockname()[1]
+        command = ["-m", "sandfleet_operator.fleet", "serve-local", "--state-dir", f"{path}/f"]
+        fleet = await asyncio.create_subprocess_exec(
+            sys.executable, *command, "--metrics-port", str(port), stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await asyncio.wait_for(fleet.communicate(), PATIENCE)
+    assert fleet.returncode == 1
+    assert f"cannot serve metrics on port {port}: " in said.decode()
 
 
 def scraped(process):

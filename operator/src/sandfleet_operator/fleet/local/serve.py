@@ -146,9 +146,10 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
         fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
+        families = together(audit.families, measured.families)
+        scraped = await _serve_metrics(options.metrics_port, families)
         working = asyncio.create_task(fleet.run())
-        serving = _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
-        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families), serving)
+        besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families))
         beside = [asyncio.create_task(work) for work in (*besides, Unattended(fleet, suspender, parking).run())]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
@@ -161,6 +162,8 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
                 one.close()
             for task in beside:
                 task.cancel()
+            if scraped is not None:
+                scraped.close()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close())
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -187,10 +190,15 @@ def _snapshots(
     return LocalSnapshots(sessions, templates, caller, snapshotter)
 
 
-async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> None:
-    """Until it is cancelled; port 0: nothing."""
+async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> asyncio.Server | None:
+    """Answers from now on until it is closed; port 0: nothing. Raises ServeError."""
+    if not port:
+        return None
     probes = Probes(lambda: True, lambda: ALONE, lambda: exposition(families()))
-    await probes.serve(port, "127.0.0.1")
+    try:
+        return await probes.listen(port, "127.0.0.1")
+    except OSError as error:
+        raise ServeError(f"cannot serve metrics on port {port}: {error}") from error
 
 
 def _audit(directory: OwnerDir) -> AuditLog:
