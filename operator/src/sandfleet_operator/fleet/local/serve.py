@@ -146,8 +146,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
         fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
-        families = together(audit.families, measured.families)
-        scraped = await _serve_metrics(options.metrics_port, families)
+        end_metrics = await _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         working = asyncio.create_task(fleet.run())
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families))
         beside = [asyncio.create_task(work) for work in (*besides, Unattended(fleet, suspender, parking).run())]
@@ -158,12 +157,10 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in (board, witness, usage):
-                one.close()
+            for end in (board.close, witness.close, usage.close, end_metrics):
+                end()
             for task in beside:
                 task.cancel()
-            if scraped is not None:
-                scraped.close()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close())
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -190,13 +187,13 @@ def _snapshots(
     return LocalSnapshots(sessions, templates, caller, snapshotter)
 
 
-async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> asyncio.Server | None:
-    """Answers from now on until it is closed; port 0: nothing. Raises ServeError."""
+async def _serve_metrics(port: int, families: Callable[[], list[Family]]) -> Callable[[], None]:
+    """Answers from now on, until what it returns is called; port 0: nothing. Raises ServeError."""
     if not port:
-        return None
+        return lambda: None
     probes = Probes(lambda: True, lambda: ALONE, lambda: exposition(families()))
     try:
-        return await probes.listen(port, "127.0.0.1")
+        return (await probes.listen(port, "127.0.0.1")).close
     except OSError as error:
         raise ServeError(f"cannot serve metrics on port {port}: {error}") from error
 
