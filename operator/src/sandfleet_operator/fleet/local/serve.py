@@ -146,7 +146,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
         fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
         server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
-        end_metrics = await _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
+        unlisten = await _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         working = asyncio.create_task(fleet.run())
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families))
         beside = [asyncio.create_task(work) for work in (*besides, Unattended(fleet, suspender, parking).run())]
@@ -157,7 +157,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for end in (board.close, witness.close, usage.close, end_metrics):
+            for end in (board.close, witness.close, usage.close, unlisten):
                 end()
             for task in beside:
                 task.cancel()
