@@ -1,7 +1,6 @@
 """The store for code on an event loop: each call runs in a thread, one at a time for each writer and reader."""
 
 import asyncio
-import ctypes
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from sandfleet_operator import malloc
 from sandfleet_operator.plan.snapshots.collection import Collected
 from sandfleet_operator.plan.snapshots.entries import Entry, RestoreLimits
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest
@@ -23,8 +23,8 @@ from sandfleet_operator.snapshots.writer import Progress, Writer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Of mallopt in glibc; and how many heaps the threads share.
-M_ARENA_MAX, HEAPS = -8, 2
+# How many heaps the threads share.
+HEAPS = 2
 
 
 class AsyncSnapshots:
@@ -164,11 +164,9 @@ def share_heaps() -> None:
     """To be called before threads begin: each would have a heap of its own, which keeps the pieces that it has freed.
 
     The resident memory of a save of 4 GB was 213 MiB with up to eight heaps for each core, 131 with two, in the
-    same time. Only glibc knows mallopt.
+    same time.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_ARENA_MAX, HEAPS)
+    malloc.choose(arena_max=HEAPS)
 
 
 def open_store(url: str, keys: Keys, most: int = 4) -> AsyncSnapshots:

@@ -92,6 +92,7 @@ class Worker:
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         tenant, about = request["tenant"], _about(request["about"])
         async with self._store.writer(tenant, about, base=await self._newest_of(tenant, about.sandbox)) as writer:
+            # A fleet of the version before does not say `unused`.
             hold = Hold(force=request["force"], unused=request.get("unused", False)) if request["hold"] else None
             try:
                 manifest = await save(_place(request), writer, self._teller(int(request["id"])), hold)

@@ -1,7 +1,6 @@
 """The gateway's process, from its start to a signal."""
 
 import asyncio
-import ctypes
 import logging
 import signal
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from sandfleet_operator import malloc
 from sandfleet_operator.fleet.gateway.identity import Identity
 from sandfleet_operator.fleet.gateway.messages import add_to_server
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
@@ -21,8 +21,6 @@ PORT = 8444
 # Only the pod's own network namespace reaches it, as the kubelet's port-forward does.
 HOST = "127.0.0.1"
 AHEAD_BYTES = 512 << 10
-# Of glibc's malloc.h.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 # malloc keeps pieces of up to the first, and so many free bytes in all.
 KEPT_PIECE, KEPT_BYTES = 4 << 20, 32 << 20
 # Seconds that tunnels have to end.
@@ -72,12 +70,9 @@ def serve(options: Options) -> int:
 
 def _keep_memory() -> None:
     """Has malloc keep the memory of pieces for the next ones. It would return it to the kernel at each free: thousands
-    of page faults for 100 MB, a quarter of the processor time. Only glibc knows mallopt.
+    of page faults for 100 MB, a quarter of the processor time.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, KEPT_PIECE)
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+    malloc.choose(mmap_threshold=KEPT_PIECE, trim_threshold=KEPT_BYTES)
 
 
 async def _serve(options: Options) -> None:
