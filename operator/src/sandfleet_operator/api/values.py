@@ -227,6 +227,11 @@ class Sandbox:
         return self.claim.labels if self.claim else {}
 
     @property
+    def holder(self) -> str:
+        """Whose claim it serves; empty: it is warm."""
+        return self.claim.key.holder if self.claim else ""
+
+    @property
     def keeps_workspace(self) -> bool:
         """Whether the workspace outlives the sandbox: the claim asked for it, or it is an earlier one, still unused."""
         claim = self.claim

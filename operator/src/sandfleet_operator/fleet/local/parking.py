@@ -192,7 +192,7 @@ class Parking:
         before = self.automatic.get(sandbox.sandbox_id)
         parents = [before.snapshot_id] if before else []
         words = {"name": "", "labels": dict(sandbox.labels), "reason": "automatic", "parents": parents}
-        holder = Caller(sandbox.claim.key.holder if sandbox.claim else "")
+        holder = Caller(sandbox.holder)
         last: dict[str, Any] = {}
         async for event in self._snapshots.save(holder, sandbox, words, keep_days=AUTOMATIC_DAYS):
             last = event

@@ -58,7 +58,7 @@ class LocalReviewed:
     def _reviewed(self, sandbox: Sandbox) -> Reviewed:
         return Reviewed(
             sandbox_id=sandbox.sandbox_id,
-            holder=sandbox.claim.key.holder if sandbox.claim else "",
+            holder=sandbox.holder,
             lease_expires=convert.sandbox_message(sandbox).lease_expires,
             way=local_way(self._executors, sandbox),
             approvals=self._approvals,

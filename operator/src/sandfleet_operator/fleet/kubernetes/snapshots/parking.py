@@ -107,7 +107,7 @@ class ClusterParking:
         """Saves an unused session for the owner of its quota (fleet.suspender.Keeper). Raises FleetError."""
         self.settling.add(sandbox.sandbox_id)
         try:
-            return _suspension_of(await self._saved(sandbox, _holder_of(sandbox), force=False, unused=True))
+            return _suspension_of(await self._saved(sandbox, sandbox.holder, force=False, unused=True))
         finally:
             self.settling.discard(sandbox.sandbox_id)
 
@@ -157,7 +157,7 @@ class ClusterParking:
         """One automatic snapshot, with which the session goes on where its pod is lost. Raises FleetError."""
         await self._kubernetes.record(sandbox)
         party, before = self._parties.of(sandbox), self._before(sandbox)
-        last = await self._save(party, sandbox, _holder_of(sandbox), "automatic")
+        last = await self._save(party, sandbox, sandbox.holder, "automatic")
         snapshot_id, taken = last["snapshot"]["id"], int(last["snapshot"]["created_ms"]) / 1000
         said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=taken, automatic=True)
 
@@ -197,7 +197,7 @@ class ClusterParking:
         try:
             while self._lacks_snapshot(known, self._objects.of(known)):
                 try:
-                    await self._saved(known, _holder_of(known), force=True)
+                    await self._saved(known, known.holder, force=True)
                 except FleetError as error:
                     _LOG.warning("session %s waits for its snapshot: %s", known.sandbox_id, error)
                     await asyncio.sleep(RETRY_SECONDS)
@@ -317,10 +317,6 @@ class ClusterParking:
         if not task.cancelled():
             # Its caller may have left.
             task.exception()
-
-
-def _holder_of(sandbox: Sandbox) -> str:
-    return sandbox.claim.key.holder if sandbox.claim else ""
 
 
 def _keeps_volume(sandbox: Sandbox) -> bool:
