@@ -30,6 +30,14 @@ SMALL = {
 }
 
 
+def lend(api: Api, namespace: str, lender: str, borrower: str, preemption: str) -> None:
+    """Two queues of a cohort of their own, for one sandbox each."""
+    cohort = f"all-{secrets.token_hex(3)}"
+    for name, more in ((lender, {}), (borrower, {"preemption": preemption})):
+        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
+        api.create(_own("SandboxQueue", namespace, name, spec))
+
+
 def template(namespace: str, name: str = "python", **spec: Any) -> Json:
     spec = {"image": IMAGE, "resources": SMALL, **spec}
     return _own("SandboxTemplate", namespace, name, spec)

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import os
-import secrets
 import time
 
 import pytest
 from cluster.access_bed import a_grant, an_object
 from cluster.harness.api import path_of
-from cluster.operators import template
+from cluster.operators import lend, template
 from cluster.snapshot_bed import bucket_of, connected, s3_server, snapshot_bed
 from sandfleet import AsyncSandbox
 from sandfleet.errors import (
@@ -254,13 +253,11 @@ async def test_an_idle_session_falls_asleep_in_a_snapshot_and_its_next_call_wake
 
 @pytest.mark.timeout(300)
 async def test_borrowed_quota_of_a_session_without_a_volume_goes_back_and_the_session_is_kept(bed, tmp_path):
-    api, work, cohort = bed.cluster.api, bed.work, f"all-{secrets.token_hex(3)}"
+    api, work = bed.cluster.api, bed.work
     api.create(template(work, "short", workspace={"ephemeral": True, "size": "64Mi"}))
     may_claim = [{"apiGroups": ["sandfleet.io"], "resources": ["sandboxqueues"], "verbs": ["claim"]}]
     bed.fleet_bed.apply(*a_grant("", "queues", may_claim, (work, "agent"), work))
-    for name, more in (("lender", {}), ("borrower", {"preemption": "Suspend"})):
-        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
-        api.create(an_object("sandfleet.io/v1alpha1", "SandboxQueue", name, work, spec=spec))
+    lend(api, work, "lender", "borrower", "Suspend")
     async with connected(bed, tmp_path) as fleet:
         busy = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
         idle = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)

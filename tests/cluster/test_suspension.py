@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 from cluster.access_bed import a_grant, an_agent, an_object, fleet_bed
-from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, lend, template
 from sandfleet import AsyncSandbox, SandboxEnded, SandboxSuspended
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import ClaimError, PreconditionFailed
@@ -182,10 +182,8 @@ async def _resumed(sandbox_id, fleet):
 
 @pytest.mark.timeout(280)
 async def test_the_idle_session_of_a_borrower_goes_for_the_owner_and_returns_by_itself(bed, fleet):
-    api, work, cohort = bed.cluster.api, bed.namespaces[0], f"all-{secrets.token_hex(3)}"
-    for name, more in (("owner", {}), ("guest", {"preemption": "Suspend"})):
-        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
-        api.create(an_object("sandfleet.io/v1alpha1", "SandboxQueue", name, work, spec=spec))
+    api, work = bed.cluster.api, bed.namespaces[0]
+    lend(api, work, "owner", "guest", "Suspend")
     busy = await AsyncSandbox.create(pool="fast", fleet=fleet, queue="guest", max_wait=90)
     idle = await AsyncSandbox.create(pool="fast", fleet=fleet, queue="guest", max_wait=90)
     await idle.run_code("rows = [1, 2]")
@@ -205,11 +203,9 @@ async def test_the_idle_session_of_a_borrower_goes_for_the_owner_and_returns_by_
 
 @pytest.mark.timeout(200)
 async def test_an_idle_session_on_an_ephemeral_workspace_ends_for_the_owner_where_its_queue_allows_it(bed, fleet):
-    api, work, cohort = bed.cluster.api, bed.namespaces[0], f"all-{secrets.token_hex(3)}"
+    api, work = bed.cluster.api, bed.namespaces[0]
     api.create(template(work, "short", workspace={"ephemeral": True, "size": "64Mi"}))
-    for name, more in (("lender", {}), ("borrower", {"preemption": "Release"})):
-        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
-        api.create(an_object("sandfleet.io/v1alpha1", "SandboxQueue", name, work, spec=spec))
+    lend(api, work, "lender", "borrower", "Release")
     busy = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
     idle = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
     assert (await idle.run_code("1 + 1")).text == "2"

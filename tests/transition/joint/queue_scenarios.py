@@ -6,7 +6,7 @@ from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import Ref
 from support.fakes.kube_memory import Before, Write
 from transition.joint.processes import Process
-from transition.joint.world import World
+from transition.joint.world import Session, World
 from transition.nodes import ended
 
 
@@ -226,48 +226,47 @@ async def queues_that_come_and_go(world: World) -> None:
     await world.until_used(world.sessions[last])
 
 
+async def borrowed(world: World, preemption: str) -> tuple[Session, Session]:
+    """A busy and an idle session of a queue that has borrowed the quota of another one, `owner`."""
+    await world.make_pool(size=1)
+    both = {"cohort": "all", "quota": 1}
+    await world.make_queue("owner", **both)
+    await world.make_queue("guest", preemption=preemption, **both)
+    busy = await world.claim("alice", "busy", pool="fast", queue="guest", lease=3600)
+    idle = await world.claim("alice", "idle", pool="fast", queue="guest", lease=3600)
+    world.executors.occupy(world.pod_of(busy.ref))
+    return busy, idle
+
+
+async def returned(world: World, owner: Session, busy: Session, idle: Session) -> None:
+    """Through a change of leader the idle session stays away, until the owner of its quota has gone."""
+    world.end_leader()
+    await asyncio.sleep(60)
+    assert world.pod_of(idle.ref) is None
+    await world.release(owner)
+    await world.until(lambda: world.pod_of(idle.ref), "returned by itself")
+    await world.until_used(idle)
+    await world.until_used(busy)
+
+
 async def borrowed_quota_of_a_session_without_a_volume(world: World) -> None:
     """The idle session goes into a snapshot, through a change of leader, and returns by itself with what it had."""
     template = Ref(kube.SANDBOX_TEMPLATE, "team-a", "python")
     await world.user.merge(template, {"spec": {"workspace": {"ephemeral": True}}})
-    await world.make_pool(size=1)
-    both = {"cohort": "all", "quota": 1}
-    await world.make_queue("owner", **both)
-    await world.make_queue("guest", preemption="Release", **both)
-    busy = await world.claim("alice", "busy", pool="fast", queue="guest", lease=3600)
-    idle = await world.claim("alice", "idle", pool="fast", queue="guest", lease=3600)
-    world.executors.occupy(world.pod_of(busy.ref))
+    busy, idle = await borrowed(world, "Release")
     memory = world.executors.memory(world.pod_of(idle.ref))
-    session = await world.claim("bob", "o1", pool="fast", queue="owner", wait=300.0, lease=3600)
+    owner = await world.claim("bob", "o1", pool="fast", queue="owner", wait=300.0, lease=3600)
     await world.until(lambda: world.status(idle.ref).get("restoresFrom"), "asleep")
     assert world.executors.preempted[-1] == f"{idle.ref.namespace}.{idle.ref.name}"
-    world.end_leader()
-    await asyncio.sleep(60)
-    assert world.pod_of(idle.ref) is None
-    await world.release(session)
-    await world.until(lambda: world.pod_of(idle.ref), "returned by itself")
-    await world.until_used(idle)
-    await world.until_used(busy)
+    await returned(world, owner, busy, idle)
     assert memory
     assert memory <= world.executors.memory(world.pod_of(idle.ref))
 
 
 async def borrowed_quota_that_its_owner_needs(world: World) -> None:
     """The idle session of the borrower goes, through a change of leader, and returns by itself; the busy one stays."""
-    await world.make_pool(size=1)
-    both = {"cohort": "all", "quota": 1}
-    await world.make_queue("owner", **both)
-    await world.make_queue("guest", preemption="Suspend", **both)
-    busy = await world.claim("alice", "busy", pool="fast", queue="guest", lease=3600)
-    idle = await world.claim("alice", "idle", pool="fast", queue="guest", lease=3600)
-    world.executors.occupy(world.pod_of(busy.ref))
-    session = await world.claim("bob", "o1", pool="fast", queue="owner", wait=300.0, lease=3600)
+    busy, idle = await borrowed(world, "Suspend")
+    owner = await world.claim("bob", "o1", pool="fast", queue="owner", wait=300.0, lease=3600)
     assert world.pod_of(idle.ref) is None
     assert world.executors.preempted == [f"{idle.ref.namespace}.{idle.ref.name}"]
-    world.end_leader()
-    await asyncio.sleep(60)
-    assert world.pod_of(idle.ref) is None
-    await world.release(session)
-    await world.until(lambda: world.pod_of(idle.ref), "returned by itself")
-    await world.until_used(idle)
-    await world.until_used(busy)
+    await returned(world, owner, busy, idle)
