@@ -1,7 +1,6 @@
 """The sizes of the house, and its arrows: what is too large has two subjects, what imports itself has none."""
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,8 @@ SOURCES = {
     "sandfleet_executor": ROOT / "executor-image/src/sandfleet_executor",
     "sandfleet_operator": ROOT / "operator/src/sandfleet_operator",
 }
-FILE, CLASS, FUNCTION, FOLDER = 600, 300, 40, 15
+# A class that owns one state may be as long as that takes, and a folder has as many modules as it has subjects.
+FILE, FUNCTION = 600, 40
 MODULES = sorted(path for folder in SOURCES.values() for path in folder.rglob("*.py"))
 
 
@@ -23,14 +23,13 @@ def lines(node: ast.AST) -> int:
 
 
 def too_long(source: str) -> Iterator[tuple[str, int]]:
-    """Names and lines of what is longer than the house allows; the docstring of a class or function does not count."""
+    """Names and lines of what is longer than the house allows; the docstring of a function does not count."""
     if len(source.splitlines()) > FILE:
         yield "the file", len(source.splitlines())
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            allowed = CLASS if isinstance(node, ast.ClassDef) else FUNCTION
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             documented = lines(node.body[0]) if ast.get_docstring(node) is not None else 0
-            if lines(node) - documented > allowed:
+            if lines(node) - documented > FUNCTION:
                 yield node.name, lines(node) - documented
 
 
@@ -68,7 +67,7 @@ def imports_of(package: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("package", SOURCES)
-def test_no_file_class_or_function_is_longer_than_the_house_allows(package: str) -> None:
+def test_no_file_or_function_is_longer_than_the_house_allows(package: str) -> None:
     long = {
         f"{path.relative_to(ROOT)}: {name}": count
         for path in SOURCES[package].rglob("*.py")
@@ -76,12 +75,6 @@ def test_no_file_class_or_function_is_longer_than_the_house_allows(package: str)
         for name, count in too_long(path.read_text())
     }
     assert long == {}
-
-
-@pytest.mark.parametrize("package", SOURCES)
-def test_no_folder_has_more_modules_than_the_house_allows(package: str) -> None:
-    folders = Counter(path.parent for path in SOURCES[package].rglob("*.py") if path.name != "__init__.py")
-    assert {str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > FOLDER} == {}
 
 
 @pytest.mark.parametrize("package", SOURCES)
