@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test collected attacks cells conformance jupyterlab model completion lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test collected attacks cells conformance jupyterlab model completion size lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ wheels-test: setup ## Install the built wheels into empty environments and run R
 
 bench: setup ## Measure, beside baselines of the same run.
 	@$(PY) tests/bench/run.py $(ARGS)
+
+size: setup ## Count lines of code by package and room; AT=REVISION shows the difference to it.
+	@$(PY) scripts/size.py $(AT)
 
 clean: ## Remove what setup and tests made.
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output dist
