@@ -22,10 +22,10 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
 from sandfleet_operator.plan.pods.podspec import PodRequest, keys_config_map, sandbox_pod
-from sandfleet_operator.plan.pods.restricted import restricted_violations
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from support.operator.builders import SETTINGS, a_sandbox, a_sandbox_template, opens
 from support.operator.crd_schemas import CRDS
+from support.pod_security import restricted_violations
 
 FULL = (
     "operator.podDisruptionBudget.enabled=true", "fleet.podDisruptionBudget.enabled=true", "runtimeClass.create=true",

@@ -12,8 +12,8 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.fleet.kubernetes.snapshots.link import RIGHT
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny
-from sandfleet_operator.plan.pods.restricted import restricted_violations
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
+from support.pod_security import restricted_violations
 
 ON = (
     "snapshotter.enabled=true",

@@ -6,7 +6,7 @@ from cluster.operators import (
     read,
     write,
 )
-from sandfleet_operator.plan.pods.restricted import violations
+from support.pod_security import violations
 
 
 def test_a_sandbox_that_is_applied_becomes_ready_isolated_and_in_gvisor(sandboxes):

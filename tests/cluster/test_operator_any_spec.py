@@ -16,10 +16,10 @@ from sandfleet_operator.api.kinds.template import sandbox_template
 from sandfleet_operator.plan.pods.merge import Effective, effective
 from sandfleet_operator.plan.pods.networkpolicy import own_egress
 from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
-from sandfleet_operator.plan.pods.restricted import violations
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from support.operator.builders import IMAGE, SETTINGS
 from support.operator.crd_strategies import NAMES, an_object, specs
+from support.pod_security import violations
 
 Json = dict[str, Any]
 EACH = settings(

@@ -15,12 +15,12 @@ from sandfleet_operator.api.kinds.template import sandbox_template
 from sandfleet_operator.plan.pods.merge import Effective, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
-from sandfleet_operator.plan.pods.restricted import restricted_violations, violations
 from sandfleet_operator.plan.pods.revision import is_genuine, revision_of
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from support.operator.builders import IMAGE, SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
 from support.operator.crd_strategies import an_object
 from support.operator.pod_violations import ALL, Worse
+from support.pod_security import restricted_violations, violations
 
 Json = dict[str, Any]
 EACH = settings(

@@ -8,6 +8,5 @@ networkpolicy.py  default deny, and policies that open egress
 openings.py       which policies of others open a sandbox
 egress.py         egress lists as sets of addresses and ports
 egress_probe.py   whether a sandbox reaches what its list opens
-restricted.py     what a pod must not have
 names.py          names, labels and annotations
 """

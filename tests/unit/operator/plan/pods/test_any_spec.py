@@ -18,13 +18,13 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
-from sandfleet_operator.plan.pods.restricted import violations
 from sandfleet_operator.plan.sandbox.actions import CreatePod
 from sandfleet_operator.plan.sandbox.observed import Observed
 from sandfleet_operator.plan.sandbox.plan import plan
 from support.operator.builders import IMAGE, SETTINGS, a_meta
 from support.operator.crd_schemas import SCHEMAS, filled, nodes
 from support.operator.crd_strategies import NAMES, an_object, meaning, refusals, rules_of, specs
+from support.pod_security import violations
 
 MANY = settings(
     max_examples=150, deadline=None, derandomize=True, database=None,

@@ -26,10 +26,10 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.names import bounded, class_policy, own_policy
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, literal, sandbox_pod, spec_hash
-from sandfleet_operator.plan.pods.restricted import violations
 from sandfleet_operator.plan.pods.volume import READ_WRITE_ONCE_POD, workspace_claim
 from support.operator.builders import GIB, IMAGE, MIB, SETTINGS, a_meta, a_spec, a_template, opens, pairs
 from support.operator.crd_strategies import an_object
+from support.pod_security import violations
 
 GOLDEN = Path(__file__).parent / "golden" / "pod.json"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

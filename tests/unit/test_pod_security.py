@@ -5,9 +5,9 @@ from copy import deepcopy
 import pytest
 from sandfleet_operator.plan.pods.merge import effective
 from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
-from sandfleet_operator.plan.pods.restricted import RESTRICTED, STRICTER, restricted_violations, violations
 from support.operator.builders import SETTINGS, a_spec, a_template
 from support.operator.pod_violations import ALL
+from support.pod_security import RESTRICTED, STRICTER, restricted_violations, violations
 
 GOOD = sandbox_pod(
     PodRequest(namespace="team-a", name="demo", wanted=effective(a_template(), a_spec(), SETTINGS)), SETTINGS
