@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
+import io
+import tokenize
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -78,8 +80,12 @@ class Review:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What a cell names: imports, files, network, programs, code made as it runs. No proof: code can hide it."""
-        return tuple(_hints(self.code)) if self.kind == "cell" else ()
+        """What a cell names: imports, files, network, programs, code made as it runs. No proof: code can hide it.
+
+        Of any content: an encoding other than UTF-8 that Python would obey where it reads the file.
+        """
+        hints = tuple(_hints(self.code)) if self.kind == "cell" else ()
+        return (*_encoding(self.content), *hints)
 
     def approve(self) -> Answer:
         """Let it run once, as it is; where a reviewer has edited it, as `edited` shows it."""
@@ -102,6 +108,15 @@ _PROGRAMS = {"subprocess", "pty", "multiprocessing"}
 _PROGRAM_CALLS = {"system", "popen", "execv", "execve", "execvp", "fork", "posix_spawn", "spawnv"}
 _DYNAMIC = {"eval", "exec", "compile", "__import__", "getattr", "setattr", "globals"}
 _FILE_CALLS = {"open", "Path", "read_csv", "read_parquet", "to_csv", "remove", "unlink", "rmtree", "rename", "mkdir"}
+
+
+def _encoding(content: bytes) -> Iterator[str]:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content.replace(b"\r", b"\n")).readline)
+    except SyntaxError as error:
+        encoding = str(error)
+    if encoding not in {"utf-8", "utf-8-sig"}:
+        yield f"declares another encoding than it is shown in: {encoding}"
 
 
 def _hints(code: str) -> Iterator[str]:

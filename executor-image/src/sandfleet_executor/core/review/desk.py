@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from sandfleet_executor.core.errors import BadRequest, BusyError
 from sandfleet_executor.core.review.answers import Answer, AnswerError, AnswerReason, Verb
-from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES, MAX_PENDING_BYTES, Subject
+from sandfleet_executor.core.review.subject import CELL, MAX_CONTENT_BYTES, MAX_PENDING_BYTES, Subject
+from sandfleet_executor.core.review.text import check_text
 
 MAX_PENDING = 64
 # As much as a command takes; it comes in one message.
@@ -59,6 +60,8 @@ class Desk:
         """A review that waits from now on. Raises BusyError and BadRequest."""
         if subject.size > MAX_CONTENT_BYTES:
             raise BadRequest(f"cannot review a {subject.kind} of {subject.size} bytes: the most is {MAX_CONTENT_BYTES}")
+        if subject.kind == CELL:
+            check_text(subject.content)
         if len(self._pending) >= MAX_PENDING:
             raise BusyError(f"cannot review the {subject.kind}: {MAX_PENDING} requests wait for an answer")
         if sum(one.subject.size for one in self._pending.values()) + subject.size > MAX_PENDING_BYTES:
@@ -106,6 +109,11 @@ def _edited(subject: Subject, answer: Answer, content: bytes) -> bytes | None:
         raise AnswerError(AnswerReason.INVALID, "the statement approves another edit than came")
     if not _is_text(content):
         raise AnswerError(AnswerReason.INVALID, f"the edit of a {subject.kind} has to be text in UTF-8 without NUL")
+    if subject.kind == CELL:
+        try:
+            check_text(content)
+        except BadRequest as error:
+            raise AnswerError(AnswerReason.INVALID, f"the edit cannot run: {error}") from None
     return content
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 # Of one request, and of all that wait together: a person reads it.
 MAX_CONTENT_BYTES = 8 << 20
 MAX_PENDING_BYTES = 24 << 20
+# The kind whose content is a program that an interpreter of the session runs.
+CELL = "cell"
 
 
 @dataclass(frozen=True, slots=True)

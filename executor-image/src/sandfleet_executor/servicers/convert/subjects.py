@@ -8,13 +8,13 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
-from sandfleet_executor.core.review.subject import Subject
+from sandfleet_executor.core.review.subject import CELL, Subject
 
 INTENT_KEY = "sandfleet-intent-bin"
 MAX_INTENT_CHARACTERS = 2000
 # Of each RPC that waits: its kind in a word, the field with what would run or be written, the field with its name.
 PARTS = {
-    "InterpreterService/Execute": ("cell", "code", ""),
+    "InterpreterService/Execute": (CELL, "code", ""),
     "InterpreterService/AnswerInput": ("input", "text", "execution_id"),
     "InterpreterService/CreateContext": ("context", "", ""),
     "InterpreterService/RestoreState": ("state", "", "name"),

@@ -65,15 +65,14 @@ class Compiler:
         return ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | self._future
 
     def _parse(self, source: str, name: str) -> tuple[ast.Module, str]:
-        # To Python, a pasted prompt ("In [1]: x") is an annotation.
-        if _count_transforms(self._shell) == self._transforms and not source.lstrip().startswith("In ["):
+        if _count_transforms(self._shell) == self._transforms:
             try:
                 tree = self._parse_python(source, name)
             except (SyntaxError, ValueError):
                 # IPython's own syntax, or an error, which the parse below reports.
                 pass
             else:
-                if not _may_be_magic(tree):
+                if not _is_pasted(tree) and not (self._shell.automagic and _may_be_magic(tree)):
                     return tree, source
         text = self._transform(source)
         return self._parse_python(text, name), text
@@ -108,6 +107,14 @@ def _count_transforms(shell: InteractiveShell) -> tuple[int, ...]:
         len(manager.line_transforms),
         len(manager.token_transformers),
     )
+
+
+def _is_pasted(tree: ast.Module) -> bool:
+    """Whether the cell begins with a pasted prompt: to Python, `In [1]: x` is an annotation."""
+    match tree.body:
+        case [ast.AnnAssign(target=ast.Subscript(value=ast.Name(id="In"))), *_]:
+            return True
+    return False
 
 
 def _may_be_magic(tree: ast.Module) -> bool:

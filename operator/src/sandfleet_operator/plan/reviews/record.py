@@ -6,6 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from sandfleet_operator.plan.reviews.program import program
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -73,9 +75,8 @@ class SessionRecord:
 
 def bound_names(code: bytes) -> frozenset[str] | None:
     """The names that a cell binds at its top level; None where it may unbind some, or is no plain Python."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = program(code)
+    if tree is None:
         return None
     found: set[str] = set()
     for node in ast.walk(tree):

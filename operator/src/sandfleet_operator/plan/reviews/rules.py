@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import TypeGuard
 
+from sandfleet_operator.plan.reviews.program import program
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
 
 MAX_EXPRESSION_BYTES = 2000
@@ -18,7 +19,6 @@ HARMLESS_CALLS = frozenset(
 # Powers, shifts and products of sequences grow without bound; the sandbox's limits hold products.
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor)
 PARTS = (
-    ast.Expression,
     ast.Constant,
     ast.BinOp,
     ast.UnaryOp,
@@ -69,12 +69,12 @@ def is_pure_expression(code: bytes, known: Collection[str]) -> bool:
     """
     if len(code) > MAX_EXPRESSION_BYTES:
         return False
-    try:
-        tree = ast.parse(code.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = program(code)
+    if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
         return False
-    calls = {id(node.func) for node in ast.walk(tree) if _is_harmless_call(node, known)}
-    return all(_is_pure(node, known, calls) for node in ast.walk(tree))
+    nodes = list(ast.walk(tree.body[0].value))
+    calls = {id(node.func) for node in nodes if _is_harmless_call(node, known)}
+    return all(_is_pure(node, known, calls) for node in nodes)
 
 
 def _is_pure(node: ast.AST, known: Collection[str], calls: Collection[int]) -> bool:

@@ -8,7 +8,7 @@ from sandfleet_operator.plan.reviews.rules import Rule, approving, is_pure_expre
 
 KNOWN = frozenset({"x", "total", "rows"})
 PURE = ["1 + 1", "x", "total / 2", "rows[0]", "rows[1:3]", "len(rows)", "sum(rows) / len(rows)", "(x, -total)", "{1: x}",
-        "x if total > 3 else None", "not x and total in rows", "'a' 'b'", " max(rows) "]  # fmt: skip
+        "x if total > 3 else None", "not x and total in rows", "'a' 'b'", "max(rows) ", "# why\nx"]  # fmt: skip
 NOT_PURE = {
     "an unknown name": "unknown",
     "an attribute": "x.y",
@@ -31,6 +31,8 @@ NOT_PURE = {
     "an import": "__import__('os')",
     "eval": "eval('1')",
     "nothing": "",
+    "an indented one": " x",
+    "another encoding": "# coding: unicode_escape\n1 # \\\nx()",
     "a long one": f"{'1 + ' * 1000}1",
     "no UTF-8": "\udcff",
 }
