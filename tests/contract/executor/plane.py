@@ -14,7 +14,7 @@ class Plane:
     def __init__(self, key):
         self.authority = Authority.new(time.time())
         self.signer = Signer(KeyRing((TokenKey("k", key, 0.0),)), time.time)
-        self.contacts = Contacts(self, time.time, deadline=20.0)
+        self.contacts = Contacts(self, time.time, deadline=20.0, poll=20.0)
 
 
 def whom(executor, **changes):

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SandboxSpec, SandboxStatus, ServiceState, ServiceStatus
 from sandfleet_operator.api.kube import EVENT
+from sandfleet_operator.executors import services
 from sandfleet_operator.executors.contact import Unreachable
 from sandfleet_operator.executors.services import ServiceWatch
+from sandfleet_operator.plan.lanes import Bounds
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.services import polling
 from sandfleet_operator.plan.sandbox.services.polling import ANEW, BURST, LONGEST, REFILL, RESTING, SILENT_AFTER
@@ -186,8 +188,8 @@ def sandbox(uid: str = "uid", *, pod_uid: str = "", services: tuple[ServiceStatu
     return CodeSandbox(meta=meta, spec=SandboxSpec(template="python"), status=status)
 
 
-def whom(number: int = 1) -> AskServices:
-    return AskServices("team-a", f"demo-{number}", f"uid-{number}", "10.0.0.1:50051")
+def whom(number: int = 1, namespace: str = "team-a") -> AskServices:
+    return AskServices(namespace, f"demo-{number}", f"uid-{number}", "10.0.0.1:50051")
 
 
 def test_concurrent_polls_are_bounded_and_each_executor_gets_its_turn():
@@ -200,6 +202,22 @@ def test_concurrent_polls_are_bounded_and_each_executor_gets_its_turn():
         assert {one.name for one in bed.asked} == {f"demo-{number}" for number in range(40)}
 
     run(go())
+
+
+@pytest.mark.parametrize(("bound", "are_held_up"), [(8, False), (64, True)])
+def test_silent_executors_of_a_namespace_hold_up_no_other_one(monkeypatch, bound, are_held_up):
+    """The control is a lane without a bound for a namespace."""
+    monkeypatch.setattr(services, "BOUNDS", Bounds(total=64, per_namespace=bound, per_node=64, rounds=1 << 30))
+
+    async def go() -> list[str]:
+        bed = Bed(workers=64)
+        for number in range(200):
+            bed.watch.follow(sandbox(f"s{number}"), whom(number, "mean"))
+        bed.loop.call_later(0.1, bed.watch.follow, sandbox("t"), whom(1000))
+        await bed.during(1.5)
+        return [one.namespace for one in bed.asked]
+
+    assert ("team-a" not in run(go())) is are_held_up
 
 
 def test_a_pod_followed_twice_is_polled_once():

@@ -68,7 +68,7 @@ def test_services_that_the_pod_does_not_declare_are_not_shown():
 
 
 def test_the_executor_of_a_ready_sandbox_is_asked_also_when_its_template_is_gone():
-    whom = AskServices("team-a", "demo", "uid-1", "10.0.0.1:50051")
+    whom = AskServices("team-a", "demo", "uid-1", "10.0.0.1:50051", node="node-1")
     assert planned(serving()).ask == whom
     refused = planned(serving(template=None))
     assert (refused.ask, refused.status.services) == (whom, WELL)

@@ -42,8 +42,8 @@ from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
-# Seconds for one call, including its connection.
-DEADLINE = 10.0
+# Seconds for one call, including its connection; for one that is repeated anyway; and until the port shows a certificate.
+DEADLINE, POLL_DEADLINE = 10.0, 2.0
 TOKEN_LIFETIME = 60.0
 HOLDER = "operator"
 # An executor whose identity is not yet proved gets a token that only lets it take a certificate.
@@ -83,6 +83,10 @@ class ContactError(Exception):
 
 class Unreachable(ContactError):
     """No executor answers, or not yet: try again."""
+
+
+class Silent(Unreachable):
+    """No answer came in the whole time, not even a refusal."""
 
 
 class IdentityInvalid(ContactError):
@@ -148,14 +152,20 @@ class Credentials(Protocol):
 
 
 class Contacts:
-    """Makes the calls. `wall_clock` gives seconds since the epoch."""
+    """Makes the calls. `wall_clock` gives seconds since the epoch, `poll` bounds calls that only look."""
 
     def __init__(
-        self, credentials: Credentials, wall_clock: Callable[[], float], *, deadline: float = DEADLINE
+        self,
+        credentials: Credentials,
+        wall_clock: Callable[[], float],
+        *,
+        deadline: float = DEADLINE,
+        poll: float = POLL_DEADLINE,
     ) -> None:
         self._credentials = credentials
         self._clock = wall_clock
         self._deadline = deadline
+        self._poll = min(poll, deadline)
 
     async def contact(self, executor: Executor, *, isolation: Isolation, first: bool) -> ExecutorDescription:
         """Verifies the executor's identity and runtime. Raises Unreachable, IdentityInvalid, RuntimeMismatch.
@@ -164,8 +174,9 @@ class Contacts:
         because later user code could answer in its place.
         """
         authority = self._credentials.authority
-        async with self._bounded(executor, self._deadline):
-            shown = await _shown(executor)
+        async with self._bounded(executor, self._deadline if first else self._poll):
+            async with self._bounded(executor, self._poll):
+                shown = await _shown(executor)
             if not authority.vouches(shown, executor.pod_uid, self._clock()):
                 _check_introduction(executor, shown, authority, first=first)
                 await self._introduce(executor, shown, authority)
@@ -230,7 +241,7 @@ class Contacts:
 
     async def journal_head(self, executor: Executor) -> Head:
         """The newest record of its journal, by the executor's word. Raises ContactError."""
-        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
+        async with self._bounded(executor, self._poll), self._verified(executor) as channel:
             metadata = self._token(executor, FLEET_SCOPES)
             call = JournalServiceStub(channel).Head(journal_pb2.HeadRequest(), metadata=metadata)
             said = await _reply(executor, "read the journal of", call)
@@ -238,7 +249,7 @@ class Contacts:
 
     async def usage(self, executor: Executor) -> Reading:
         """What its session has used, by the executor's word. Raises ContactError."""
-        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
+        async with self._bounded(executor, self._poll), self._verified(executor) as channel:
             call = SessionServiceStub(channel).Usage(
                 session_pb2.UsageRequest(), metadata=self._token(executor, FLEET_SCOPES)
             )
@@ -247,7 +258,7 @@ class Contacts:
     async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
         """The template's services, by the executor's word. Does not count as use. Raises ContactError."""
         request = service_pb2.ServiceManagerServiceListRequest()
-        async with self._bounded(executor, self._deadline), self._verified(executor, MAX_LIST) as channel:
+        async with self._bounded(executor, self._poll), self._verified(executor, MAX_LIST) as channel:
             call = ServiceManagerServiceStub(channel).List(request, metadata=self._token(executor, LIST_SCOPES))
             return services_of((await _reply(executor, "list the services of", call)).services)
 
@@ -289,9 +300,7 @@ class Contacts:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            raise Unreachable(
-                f"cannot reach the executor at {executor.address}: no answer for {seconds:g} s"
-            ) from error
+            raise Silent(f"cannot reach the executor at {executor.address}: no answer for {seconds:g} s") from error
 
 
 def own_token(

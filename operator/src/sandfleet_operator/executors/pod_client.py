@@ -2,7 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from enum import Enum
 
 from sandfleet_api.executor.v1 import session_pb2
 
@@ -10,6 +12,7 @@ from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import POD, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.cluster.lanes import NoTurnError, Turns
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.executors.contact import (
     ClaimInvalid,
@@ -18,22 +21,41 @@ from sandfleet_operator.executors.contact import (
     Credentials,
     Executor,
     RuntimeMismatch,
+    Silent,
     Unreachable,
 )
 from sandfleet_operator.executors.tokens import CALLER_SCOPES, Token
 from sandfleet_operator.plan.claims.record import object_of
+from sandfleet_operator.plan.lanes import Bounds, Party
 from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.pods.names import session_id
-from sandfleet_operator.plan.sandbox.observed import pod_of
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
 # Seconds to wait for the port: under gVisor an executor listens about one second after its container has started.
 LISTEN_SECONDS = 60.0
 PAUSE = 0.05
-# First contacts at the same time; each takes two TLS handshakes.
-AT_ONCE = 16
 MAX_HOLDER = 256
+
+
+class Errand(Enum):
+    """Each has a lane of its own, with the seconds that a call waits for its turn.
+
+    One handshake takes about 3 ms of the processor, and an executor that is silent has its turn for seconds.
+    """
+
+    # Before any user code. A sandbox that is not reached yet asks again and again.
+    CONTACT = Bounds(total=64, per_namespace=16, per_node=32), LISTEN_SECONDS
+    # A caller waits for it, or a session would end.
+    OPENING = Bounds(total=256, per_namespace=64, per_node=128), 10.0
+    # Readings that are repeated anyway.
+    BACKGROUND = Bounds(total=32, per_namespace=8, per_node=16), 2.0
+    # A session is kept or comes back, which may take minutes.
+    KEEPING = Bounds(total=512, per_namespace=64, per_node=128), 60.0
+
+    def __init__(self, bounds: Bounds, patience: float) -> None:
+        self.bounds, self.patience = bounds, patience
 
 
 class PodExecutors:
@@ -44,7 +66,7 @@ class PodExecutors:
         self._credentials = credentials
         self._store = store
         self._port = port
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._lanes = {errand: Turns(errand.bounds, stalls=Silent) for errand in Errand}
 
     async def connect(self, sandbox: Sandbox, address: str) -> None:  # noqa: ARG002 - the pod has the address
         """First contact, before any user code.
@@ -55,7 +77,7 @@ class PodExecutors:
         own = session_id(*sandbox.sandbox_uid.split("/"))
         while True:
             try:
-                async with self._slots:
+                async with self._turn(Errand.CONTACT, sandbox):
                     await self._contacts.contact(self._executor(sandbox, own), isolation=sandbox.isolation, first=True)
             except Unreachable as error:
                 if asyncio.get_running_loop().time() > give_up:
@@ -70,7 +92,7 @@ class PodExecutors:
         """The snapshot that a warm sandbox was filled with; empty: none. Raises FleetError."""
         executor = self._executor(sandbox, session_id(*sandbox.sandbox_uid.split("/")))
         try:
-            async with self._slots:
+            async with self._turn(Errand.CONTACT, sandbox):
                 return (await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)).prepared
         except ContactError as error:
             raise _failed(error) from error
@@ -79,16 +101,17 @@ class PodExecutors:
         claim = sandbox.claim
         assert claim is not None
         try:
-            found = await self._contacts.open(
-                self._executor(sandbox, self._session(sandbox)),
-                lease=None if math.isinf(lease) else lease,
-                # One that is to be suspended does not end by itself.
-                idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,
-                envs=claim.envs,
-                limits=claim.limits,
-                mounts=claim.mounts,
-                traceparent=claim.traceparent,
-            )
+            async with self._turn(Errand.OPENING, sandbox):
+                found = await self._contacts.open(
+                    self._executor(sandbox, self._session(sandbox)),
+                    lease=None if math.isinf(lease) else lease,
+                    # One that is to be suspended does not end by itself.
+                    idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,
+                    envs=claim.envs,
+                    limits=claim.limits,
+                    mounts=claim.mounts,
+                    traceparent=claim.traceparent,
+                )
         except ContactError as error:
             raise _failed(error) from error
         if (missing := claim.mounts.keys() - found.mounts) and not sandbox.bound:
@@ -99,7 +122,7 @@ class PodExecutors:
         """Seconds, by the executor's word; None where it has no lease of this session. Raises FleetError."""
         executor = self._executor(sandbox, self._session(sandbox))
         try:
-            async with self._slots:
+            async with self._turn(Errand.OPENING, sandbox):
                 said = await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)
         except ContactError as error:
             raise _failed(error) from error
@@ -112,7 +135,7 @@ class PodExecutors:
         """
         executor = self._executor(sandbox, self._session(sandbox))
         try:
-            async with self._slots:
+            async with self._turn(Errand.BACKGROUND, sandbox):
                 return (await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)).idle
         except ContactError as error:
             raise _failed(error) from error
@@ -121,22 +144,24 @@ class PodExecutors:
         """The executor keeps what of the session outlives it. Raises FleetError."""
         executor = self._executor(sandbox, self._session(sandbox))
         try:
-            return await self._contacts.suspend(executor, force=force, unused=unused)
+            async with self._turn(Errand.KEEPING, sandbox):
+                return await self._contacts.suspend(executor, force=force, unused=unused)
         except ContactError as error:
             raise _failed(error) from error
 
     async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
         """What has come back, once that is done; None: nothing was kept. Raises FleetError."""
         try:
-            return await self._contacts.resume(self._executor(sandbox, self._session(sandbox)))
+            async with self._turn(Errand.KEEPING, sandbox):
+                return await self._contacts.resume(self._executor(sandbox, self._session(sandbox)))
         except ContactError as error:
             raise _failed(error) from error
 
     async def answers(self, sandbox: Sandbox) -> bool:
         try:
-            await self._contacts.contact(
-                self._executor(sandbox, self._session(sandbox)), isolation=sandbox.isolation, first=False
-            )
+            executor = self._executor(sandbox, self._session(sandbox))
+            async with self._turn(Errand.OPENING, sandbox):
+                await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)
         except (ContactError, FleetError):
             return False
         return True
@@ -144,14 +169,15 @@ class PodExecutors:
     async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> tuple[bool, ...]:
         """Which targets the sandbox's network reaches. Raises FleetError."""
         try:
-            return await self._contacts.probe(self._executor(sandbox, self._session(sandbox)), targets)
+            async with self._turn(Errand.BACKGROUND, sandbox):
+                return await self._contacts.probe(self._executor(sandbox, self._session(sandbox)), targets)
         except ContactError as error:
             raise _failed(error) from error
 
     async def journal_head(self, sandbox: Sandbox) -> Head:
         """The newest record of the session's journal, by the executor's word. Raises FleetError."""
         try:
-            async with self._slots:
+            async with self._turn(Errand.BACKGROUND, sandbox):
                 return await self._contacts.journal_head(self._executor(sandbox, self._session(sandbox)))
         except ContactError as error:
             raise _failed(error) from error
@@ -159,7 +185,7 @@ class PodExecutors:
     async def usage(self, sandbox: Sandbox) -> Reading:
         """What the session has used, by the executor's word. Raises FleetError."""
         try:
-            async with self._slots:
+            async with self._turn(Errand.BACKGROUND, sandbox):
                 return await self._contacts.usage(self._executor(sandbox, self._session(sandbox)))
         except ContactError as error:
             raise _failed(error) from error
@@ -192,10 +218,24 @@ class PodExecutors:
         assert sandbox.claim is not None
         return session_id(sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
 
-    def _executor(self, sandbox: Sandbox, session: str) -> Executor:
+    @asynccontextmanager
+    async def _turn(self, errand: Errand, sandbox: Sandbox) -> AsyncIterator[None]:
+        """Raises Unreachable where it does not come in time."""
+        pod = self._pod(sandbox)
+        party = Party(sandbox.sandbox_uid.partition("/")[0], pod.node if pod else "")
+        try:
+            async with self._lanes[errand].turn(party, errand.patience):
+                yield
+        except NoTurnError as error:
+            raise Unreachable(f"cannot reach the executor of {sandbox.sandbox_uid} yet: {error}") from error
+
+    def _pod(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")
         found = self._store.get(Ref(POD, namespace, name))
-        pod = pod_of(found) if found else None
+        return pod_of(found) if found else None
+
+    def _executor(self, sandbox: Sandbox, session: str) -> Executor:
+        pod = self._pod(sandbox)
         if pod is None or not pod.address:
             why = f"cannot reach the sandbox: pod {sandbox.sandbox_uid} {'has no address' if pod else 'is gone'}"
             raise ClaimReason.EXECUTOR_GONE.error(why, sandbox.sandbox_id)

@@ -1,6 +1,6 @@
 """Polls the executors that plans name for their services, and reports changes to the reconciler.
 
-At most WORKERS executors are asked at once. Between two polls a sandbox costs a timer and its last answer.
+At most WORKERS executors are asked at once, in the turns of a lane. Between two polls a sandbox costs a timer and its last answer.
 """
 
 import random
@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceState, ServiceStatus
+from sandfleet_operator.cluster.lanes import NoTurnError, Turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
-from sandfleet_operator.executors.contact import ContactError, Contacts, Executor
+from sandfleet_operator.executors.contact import ContactError, Contacts, Executor, Silent
+from sandfleet_operator.plan.lanes import Bounds, Party
 from sandfleet_operator.plan.pods.names import session_id
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import Heard
@@ -17,7 +19,10 @@ from sandfleet_operator.plan.sandbox.services import polling
 from sandfleet_operator.plan.sandbox.services.polling import PollState
 from sandfleet_operator.plan.sandbox.services.status import Note, Told, notes
 
-WORKERS = 16
+WORKERS = 64
+BOUNDS = Bounds(total=WORKERS, per_namespace=8, per_node=32)
+# Seconds until an executor that had no turn is asked again.
+BUSY = 10.0
 
 # Raises ContactError.
 Ask = Callable[[AskServices], Awaitable[tuple[ServiceStatus, ...]]]
@@ -62,6 +67,7 @@ class ServiceWatch:
         self._clock = clock
         self._chance = chance
         self._queue: WorkQueue[str] = WorkQueue(self._work, workers)
+        self._turns = Turns(BOUNDS, stalls=Silent)
         # By the sandbox's uid; only of those that declare services.
         self._followed: dict[str, _Followed] = {}
         self._told: dict[str, Told] = {}
@@ -116,8 +122,13 @@ class ServiceWatch:
         one = self._followed.get(uid)
         if one is None or not one.active:
             return None
+        whom = one.poll.ask
         try:
-            services = await self._ask(one.poll.ask)
+            # A worker that waited for a turn would be missing elsewhere.
+            async with self._turns.turn(Party(whom.namespace, whom.node), 0.0):
+                services = await self._ask(whom)
+        except NoTurnError:
+            return BUSY * (0.75 + self._chance() / 2)
         except ContactError as error:
             step = polling.failed(one.poll, str(error), self._clock(), chance=self._chance())
         else:
@@ -128,7 +139,7 @@ class ServiceWatch:
             return None
         self._followed[uid] = replace(one, poll=step.state)
         if step.news:
-            self._news(one.poll.ask)
+            self._news(whom)
         return step.wait
 
 

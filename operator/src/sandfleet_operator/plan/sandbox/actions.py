@@ -111,6 +111,7 @@ class Greet:
     idle_timeout: float | None
     # The pod's.
     contract: str = "autonomous"
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class AskServices:
     address: str
     # The pod's.
     contract: str = "autonomous"
+    node: str = ""
 
 
 SandboxAction = (

@@ -253,6 +253,7 @@ def _greeting(given: RoundInput, pod: Pod, contact: Contact | None, address: str
         # One that is to be suspended does not end by itself.
         idle_timeout=given.wanted.idle_timeout if given.seen.sandbox.spec.on_idle is OnIdle.END else None,
         contract=pod.contract,
+        node=pod.node,
     )
     if contact is None or contact.reason is None:
         return _ExecutorState(Finding(Reason.POD_STARTING, "the identity of its executor is being checked"), (greet,))

@@ -42,7 +42,7 @@ def with_services(seen: Observed, made: Plan) -> Plan:
         return replace(made, status=_saying(status, _unknown(known, why)))
     heard = seen.heard if seen.heard and seen.heard.pod_uid == pod.uid else None
     meta = seen.sandbox.meta
-    whom = AskServices(meta.namespace, meta.name, pod.uid, status.address, pod.contract)
+    whom = AskServices(meta.namespace, meta.name, pod.uid, status.address, pod.contract, pod.node)
     return replace(made, status=_saying(status, _shown(declared, known, heard)), ask=whom)
 
 
