@@ -31,6 +31,21 @@ def family(number):
     except OSError as problem:
         return errno.errorcode[problem.errno]
     return "answered"
+def netlink(protocol):
+    import socket
+    try:
+        socket.socket(16, 3, protocol).close()
+    except OSError as problem:
+        return errno.errorcode[problem.errno]
+    return "answered"
+# Of a context it is PID 1 of the session. Each is set to what it is.
+spawner = os.getppid()
+none, every = ctypes.create_string_buffer(128), ctypes.create_string_buffer(b"\\xff" * 128, 128)
+same = ctypes.create_string_buffer(48)
+ctypes.memmove(same, (48).to_bytes(4, "little"), 4)
+def limits():
+    import resource
+    return ctypes.create_string_buffer(b"".join(each.to_bytes(8, "little", signed=True) for each in resource.getrlimit(7)))
 found = """
 
 # attack → (code, what a session answers). The code harms nothing, also where it is answered.
@@ -55,10 +70,25 @@ ATTACKS = {
     "a disk filled at once": ("call((285, 47), file(), 0, ctypes.c_long(0), ctypes.c_long(1 << 20))", "ENOTSUP"),
     "the same behind a file's end": ("call((285, 47), file(), 1, ctypes.c_long(0), ctypes.c_long(1 << 20))", "ENOTSUP"),
     "sockets to the hypervisor": ("family(40)", "EAFNOSUPPORT"),
+    "events of the machine's devices": ("netlink(15)", "EPROTONOSUPPORT"),
+    "the kernel's records of connections": ("netlink(12)", "EPROTONOSUPPORT"),
     "the kernel's ciphers": ("family(38)", "EAFNOSUPPORT"),
 }
 # Many kernels are made without these: they then answer as the filter does.
 REFUSED_ANYWAY = {"the kernel's ciphers"}
+# PID 1 has the user of the code, and is who ends what uses too much: code gives it no time to.
+STARVING = {
+    "its priority": "call((141, 140), 0, spawner, 0)",
+    "the priority of its group": "call((141, 140), 1, os.getpgid(spawner), 0)",
+    "the priority of the user": "call((141, 140), 2, 0, 0)",
+    "its policy": "call((144, 119), spawner, 0, none)",
+    "its parameters": "call((142, 118), spawner, none)",
+    "its attributes": "call((314, 274), spawner, same, 0)",
+    "its processors": "call((203, 122), spawner, ctypes.c_long(128), every)",
+    "its turns at the disk": "call((251, 30), 1, spawner, 0)",
+    "the disk turns of the user": "call((251, 30), 3, os.getuid(), 0)",
+    "its limits": "call((302, 261), spawner, 7, limits(), 0)",
+}
 
 
 async def answer(executor, code):
@@ -81,6 +111,18 @@ async def test_without_a_session_the_kernel_answers(unprotected, attack):
     assert await answer(unprotected, code) != refused
 
 
+@pytest.mark.parametrize("attack", STARVING)
+@pytest.mark.attack("gives PID 1 less of the machine", "refused")
+async def test_code_cannot_say_how_much_of_the_machine_pid_1_gets(executor, attack):
+    assert await answer(executor, f"os.getppid() == 1 and {STARVING[attack]}") == "EPERM"
+
+
+@pytest.mark.parametrize("attack", STARVING)
+@pytest.mark.control("gives PID 1 less of the machine")
+async def test_without_a_session_code_can_say_it_of_the_spawner(unprotected, attack):
+    assert await answer(unprotected, f"os.getppid() != 1 and {STARVING[attack]}") == "answered"
+
+
 # What programs need of the same calls.
 KEPT = {
     "a file's blocks freed": "(os.write(fd := file(), b'x' * 8192), call((285, 47), fd, 3, ctypes.c_long(0), ctypes.c_long(4096)))[1]",
@@ -91,6 +133,12 @@ KEPT = {
     "netlink": "__import__('socket').socket(16, 3, 0).close() or 'answered'",
     "unix sockets": "family(1)",
     "IPv6": "family(10)",
+    "sockets listed": "netlink(4)",
+    "its own priority": "call((141, 140), 0, 0, 5)",
+    "the priority of a thread": "call((141, 140), 0, __import__('threading').get_native_id(), 5)",
+    "its own policy": "call((144, 119), 0, 3, none)",
+    "the processors of a thread": "call((203, 122), __import__('threading').get_native_id(), ctypes.c_long(128), every)",
+    "its own limits": "call((302, 261), os.getpid(), 7, limits(), 0)",
 }
 
 

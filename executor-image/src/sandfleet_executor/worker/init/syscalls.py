@@ -45,6 +45,7 @@ NUMBERS: Mapping[str, tuple[int, int]] = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
+    "ioprio_set": (251, 30),
     "kcmp": (312, 272),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
@@ -58,6 +59,7 @@ NUMBERS: Mapping[str, tuple[int, int]] = {
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "prlimit64": (302, 261),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
@@ -65,7 +67,12 @@ NUMBERS: Mapping[str, tuple[int, int]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
     "setns": (308, 268),
+    "setpriority": (141, 140),
     "socket": (41, 198),
     "swapoff": (168, 225),
     "swapon": (167, 224),
@@ -76,16 +83,23 @@ NUMBERS: Mapping[str, tuple[int, int]] = {
 # Programs take these for a kernel that has not the call. The flags of clone3 lie in memory, where no filter reads:
 # the C library goes on with clone.
 UNKNOWN = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_secret", "userfaultfd")
+# PID 1 has the user of the code, who may set how much of the machine each of its processes gets. These name a process,
+# and those below name one after a kind: the last kind is all processes of a user.
+OF_A_PROCESS = ("prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler")
+OF_A_KIND = {"ioprio_set": 3, "setpriority": 2}
+SPAWNER = 1
 # Calls of which only some are refused.
-LOOKED_AT = ("clone", "fallocate", "socket", "unshare")
+LOOKED_AT = ("clone", "fallocate", "socket", "unshare", *OF_A_PROCESS, *OF_A_KIND)
 FORBIDDEN = tuple(name for name in NUMBERS if name not in {*UNKNOWN, *LOOKED_AT})
 
 CLONE_NEWUSER = 0x10000000
 # fallocate that frees blocks (FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE). All else takes disk or memory at once,
 # before anything is measured; the C library writes zeros instead.
 FREES = 0x02 | 0x08
-# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others, as AF_VSOCK and AF_ALG, know no network namespace.
-FAMILIES = (1, 2, 10, 16)
+# Families of sockets. Others, as AF_VSOCK and AF_ALG, know no network namespace.
+UNIX, IPV4, IPV6, NETLINK = 1, 2, 10, 16
+# NETLINK_ROUTE and NETLINK_SOCK_DIAG. Others tell of the whole machine (NETLINK_KOBJECT_UEVENT), or need its rights.
+PROTOCOLS = (0, 4)
 
 Instruction = tuple[int, int, int, int]
 
@@ -110,15 +124,30 @@ def program(machine: str) -> bytes:
     for names, answer in ((UNKNOWN, errno.ENOSYS), (FORBIDDEN, errno.EPERM)):
         for name in names:
             found += when(NUMBERS[name][at], [refuse(answer)])
-    allow: Instruction = (RETURN, 0, 0, ALLOW)
-    load: Instruction = (LOAD, 0, 0, ARGUMENT)
-    for name in ("clone", "unshare"):
-        found += when(NUMBERS[name][at], [load, (ANY_BIT, 0, 1, CLONE_NEWUSER), refuse(errno.EPERM), allow])
-    mode: Instruction = (LOAD, 0, 0, ARGUMENT + 8)
-    found += when(NUMBERS["fallocate"][at], [mode, (ANY_BIT, 1, 0, FREES), refuse(errno.EOPNOTSUPP), allow])
-    known = [part for family in FAMILIES for part in ((EQUAL, 0, 1, family), allow)]
-    found += when(NUMBERS["socket"][at], [load, *known, refuse(errno.EAFNOSUPPORT)])
+    for name, then in looked_at().items():
+        found += when(NUMBERS[name][at], then)
     return packed([*found, allow])
+
+
+allow: Instruction = (RETURN, 0, 0, ALLOW)
+first: Instruction = (LOAD, 0, 0, ARGUMENT)
+second: Instruction = (LOAD, 0, 0, ARGUMENT + 8)
+third: Instruction = (LOAD, 0, 0, ARGUMENT + 16)
+
+
+def looked_at() -> dict[str, list[Instruction]]:
+    """The answers of LOOKED_AT, each by the arguments."""
+    denied = refuse(errno.EPERM)
+    found = {name: [first, (ANY_BIT, 0, 1, CLONE_NEWUSER), denied, allow] for name in ("clone", "unshare")}
+    found["fallocate"] = [second, (ANY_BIT, 1, 0, FREES), refuse(errno.EOPNOTSUPP), allow]
+    found |= {name: [first, (EQUAL, 0, 1, SPAWNER), denied, allow] for name in OF_A_PROCESS}
+    for name, user in OF_A_KIND.items():
+        found[name] = [first, (EQUAL, 2, 0, user), second, (EQUAL, 0, 1, SPAWNER), denied, allow]
+    known = [part for family in (UNIX, IPV4, IPV6) for part in ((EQUAL, 0, 1, family), allow)]
+    told = [part for protocol in PROTOCOLS for part in ((EQUAL, 0, 1, protocol), allow)]
+    netlink = [(EQUAL, 0, len(told) + 2, NETLINK), third, *told, refuse(errno.EPROTONOSUPPORT)]
+    found["socket"] = [first, *known, *netlink, refuse(errno.EAFNOSUPPORT)]
+    return found
 
 
 def when(number: int, then: list[Instruction]) -> list[Instruction]:
