@@ -19,6 +19,7 @@ from pathlib import Path
 from contract.executor.authority import Authority
 from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, Rig, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sandfleet_executor.effects.namespace import cgroup
 from support.ports import free_port
 
 REPOSITORY = Path(__file__).parents[3]
@@ -62,6 +63,7 @@ class LocalHost:
             "restarts at once",
             *(["own uid", "own count of processes", "memory cgroup", "memory told as a whole"] if is_root else []),
             *(["small disks"] if is_root else []),
+            *(["cpu cgroup"] if is_root and cgroup.candidates("cpu") else []),
         }
     )
     # Namespaces that user code does not share with the executor.
@@ -258,8 +260,10 @@ class LocalExecutor(ExecutorUnderTest):
 
     def cgroups(self):
         """Folders of cgroups that are left."""
-        bases = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
-        return [path for base in bases if (path := base / f"sandfleet-{self.config['sandbox_uid']}").exists()]
+        uid = self.config["sandbox_uid"]
+        folders = ("pids", f"sandfleet-{uid}"), ("memory", f"sandfleet/{uid}"), ("cpu", f"sandfleet/{uid}")
+        places = [base / folder for controller, folder in folders for base in cgroup.candidates(controller)]
+        return [place for place in places if place.exists()]
 
     def kill(self):
         os.kill(self.pid, signal.SIGKILL)

@@ -174,3 +174,22 @@ async def test_files_in_memory_have_a_number_too(sandbox, folder):
     await sandbox.files.make_dir("many")
     said = (await sandbox.commands.run(["python3", "-c", code.replace("{folder}", "many")], timeout=60)).stdout
     assert said == "all of them\n"
+
+
+@pytest.mark.needs("memory cgroup")
+@pytest.mark.attack(
+    "uses what its template may have, and its claim may not", "the kernel's limits are the claim's", control="in it"
+)
+async def test_a_claim_s_lower_limits_are_the_kernel_s_too(starting):
+    async with starting(session=None) as executor:
+
+        def held(file):
+            return [int((folder / file).read_text()) for folder in executor.cgroups() if (folder / file).exists()]
+
+        def memory():
+            return held("memory.limit_in_bytes") or held("memory.high")
+
+        # Control: those of the template.
+        assert (memory(), held("pids.max")) == ([2560 * MIB], [256 + 48])
+        await executor.open("session", limits={"memory_bytes": 256 * MIB, "processes": 64})
+        assert (memory(), held("pids.max")) == ([512 * MIB], [64 + 48])

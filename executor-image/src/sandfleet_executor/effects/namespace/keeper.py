@@ -43,8 +43,14 @@ class NamespaceKeeper:
             raise NamespaceError("cannot run anything: the sandbox is ending")
         async with self._making:
             if self._namespace is None or self._namespace.ended:
+                config = self._sources.config()
+                try:
+                    # A claim's are lower than those that the cgroups were made with.
+                    self._groups.limit(config.limits)
+                except OSError as error:
+                    raise NamespaceError(f"cannot set the limits of the session's cgroups: {error}") from error
                 self._namespace = await Namespace.start(
-                    self._sources.config(),
+                    config,
                     self._groups,
                     counts_writes=self._counts_writes,
                     folders=await self._sources.folders(),
@@ -96,6 +102,7 @@ class NamespaceKeeper:
         found += ["uid"] if config.user_id else []
         found += ["cgroup-pids"] if self._groups.processes else []
         found += ["cgroup-memory"] if namespace.hello.counts_memory else []
+        found += ["cgroup-cpu"] if namespace.hello.in_cgroups and self._groups.weighs_cpu else []
         return found
 
     def refuse(self) -> None:

@@ -63,8 +63,8 @@ def plan(
     contained = config.isolation == "namespace"
     parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
     module = f"{bwrap.WORKER_PACKAGE}.init.spawner"
-    counted = groups.open_memory(opened)
-    options = spawner_options(config, control_fd, mounts, counted, counts_writes=counts_writes)
+    counted, doors = groups.open_memory(opened), groups.open_doors(opened)
+    options = spawner_options(config, control_fd, mounts, counted, doors, counts_writes=counts_writes)
     start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
     command = bwrap.program(
         host, user_id=config.user_id if contained else None, tmp_inodes=config.limits.tmpfs_inodes, start=start
@@ -75,7 +75,7 @@ def plan(
         command = [*around, "--", *command]
     if groups.processes:
         command = ["/bin/sh", "-c", INTO_CGROUP, "sh", str(groups.processes), *command]
-    return command, [*fds, *counted.values()]
+    return command, [*fds, *counted.values(), *doors]
 
 
 def spawner_options(
@@ -83,15 +83,17 @@ def spawner_options(
     control_fd: int,
     mounts: Collection[Mount],
     counted: Mapping[str, int],
+    doors: Sequence[int],
     *,
     counts_writes: bool,
 ) -> dict[str, Any]:
-    """The options of PID 1. `counted`: descriptors of its cgroup of memory."""
+    """The options of PID 1. Descriptors: `counted` of its cgroup of memory, `doors` by which code joins its cgroups."""
     contained = config.isolation == "namespace"
     return {
         "control_fd": control_fd,
         "memory_bytes": config.limits.memory_bytes,
         "memory_cgroup": dict(counted),
+        "cgroup_doors": list(doors),
         "hard_memory_bytes": config.limits.hard_memory_bytes,
         "tmp_inodes": config.limits.tmpfs_inodes,
         "preload": list(config.preload),

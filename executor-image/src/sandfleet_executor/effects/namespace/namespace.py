@@ -40,6 +40,8 @@ class Hello:
     mounts: list[list[int]]
     # Whether user code is in a cgroup of memory.
     counts_memory: bool
+    # Whether it is in cgroups of its own at all.
+    in_cgroups: bool
 
     @classmethod
     def read(cls, said: dict[str, Any]) -> Self:

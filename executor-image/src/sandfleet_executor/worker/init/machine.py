@@ -5,7 +5,7 @@ A pod under gVisor has a kernel of its own. On one machine it is a memory cgroup
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 # Who holds all but so many of `hard_bytes` cannot go on: one part in …
@@ -18,6 +18,15 @@ class Machine:
     known = False
     # Whether the kernel lets nothing grow beyond an end, so that there is time to wait for the effect of a kill.
     bounded = False
+
+    def __init__(self, doors: Sequence[int] = ()) -> None:
+        """`doors`: descriptors by which a process joins the cgroups of user code; PID 1 is in none of them."""
+        self._doors = list(doors)
+
+    @property
+    def in_cgroups(self) -> bool:
+        """Whether user code is in cgroups of its own."""
+        return bool(self._doors)
 
     def used(self) -> int:
         """Bytes that user code uses; 0 where unknown."""
@@ -38,10 +47,26 @@ class Machine:
         """Lets them go on."""
 
     def join(self) -> None:
-        """For a child, before its work: takes it, and all that it starts, into what is counted."""
+        """For a child, before its work: takes it, and all that it starts, into what is counted and weighed."""
+        for fd in self._doors:
+            os.write(fd, b"0")
+
+    def may_join(self) -> bool:
+        """Whether the kernel lets a child join: not every one asks who has opened the file instead of who writes."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self.join()
+            except OSError:
+                os._exit(1)
+            os._exit(0)
+        return os.waitpid(pid, 0)[1] == 0
 
     def close(self) -> None:
         """For a child: no user code gets a descriptor of this."""
+        for fd in self._doors:
+            os.close(fd)
+        self._doors.clear()
 
 
 class GVisor(Machine):
@@ -50,6 +75,7 @@ class GVisor(Machine):
     known = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._before = self._used()
 
     def used(self) -> int:
@@ -81,13 +107,14 @@ class GVisor(Machine):
 class Cgroup(Machine):
     """A memory cgroup in which all processes of user code are, and PID 1 is not: the kernel never makes it wait.
 
-    `fds`: descriptors of the files of the cgroup, by these names: "procs", "stat", "usage", "oom", "reclaim".
+    `fds`: descriptors of the files of the cgroup, by these names: "stat", "usage", "oom", "reclaim".
     """
 
     known = True
     bounded = True
 
-    def __init__(self, fds: Mapping[str, int], hard_bytes: int) -> None:
+    def __init__(self, fds: Mapping[str, int], hard_bytes: int, doors: Sequence[int] = ()) -> None:
+        super().__init__(doors)
         self._fds = dict(fds)
         self._hard = hard_bytes
 
@@ -104,21 +131,8 @@ class Cgroup(Machine):
     def over(self, limit: int) -> bool:
         return self.used() > limit or self._waits()
 
-    def join(self) -> None:
-        os.write(self._fds["procs"], b"0")
-
-    def may_join(self) -> bool:
-        """Whether the kernel lets a child join: not every one asks who has opened the file instead of who writes."""
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self.join()
-            except OSError:
-                os._exit(1)
-            os._exit(0)
-        return os.waitpid(pid, 0)[1] == 0
-
     def close(self) -> None:
+        super().close()
         for fd in self._fds.values():
             os.close(fd)
 
@@ -152,11 +166,13 @@ def of(options: Mapping[str, Any]) -> Machine:
     """What is known here. `options`: those of PID 1."""
     if os.getpid() == 1 and "gvisor" in os.uname().release:
         return GVisor()
-    if options["memory_cgroup"]:
-        found = Cgroup(options["memory_cgroup"], options["hard_memory_bytes"])
-        if found.may_join():
-            return found
-        found.close()
+    doors, counted = options["cgroup_doors"], options["memory_cgroup"]
+    if not doors:
+        return Machine()
+    found = Cgroup(counted, options["hard_memory_bytes"], doors) if counted else Machine(doors)
+    if found.may_join():
+        return found
+    found.close()
     return Machine()
 
 

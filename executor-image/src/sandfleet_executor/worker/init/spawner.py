@@ -20,7 +20,7 @@ Answers, with the request's id:
   {"event":"frozen","id","still":bool} · {"event":"thawed","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]],"counts_memory"}
+  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]],"counts_memory","in_cgroups"}
       fd: /tmp, /, and where tools are brokered the socket to which code connects for them
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
@@ -305,6 +305,7 @@ def main(options: dict[str, Any]) -> None:
         "languages": languages.available(),
         "mounts": [[status.st_dev, status.st_ino] for status in map(os.stat, options["mounts"])],
         "counts_memory": isinstance(counted, machine.Cgroup),
+        "in_cgroups": counted.in_cgroups,
     }
     if options["tools_socket"]:
         places.append(listening_socket(options["tools_socket"]))
