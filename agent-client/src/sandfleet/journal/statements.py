@@ -8,10 +8,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sandfleet.journal import ed25519, p256
+from sandfleet.journal import signatures
 from sandfleet.journal.records import loads
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
     from sandfleet.journal.heads import SignedHead
 
 # What is signed begins with this, so that the signature means nothing else.
@@ -43,7 +45,7 @@ class Keys:
     def __init__(
         self,
         given: Mapping[str, bytes] | None = None,
-        authorities: Sequence[p256.Key] = (),
+        authorities: Sequence[EllipticCurvePublicKey] = (),
         vouched: Mapping[str, bytes] | None = None,
     ) -> None:
         self.given, self.authorities, self._vouched = given, tuple(authorities), vouched or {}
@@ -59,17 +61,17 @@ class Keys:
         public = signed.public_key if self.given is None else self.given.get(signed.key_id, b"")
         if self.authorities and not self._is_vouched(signed.key_id, public, signed.vouched):
             return False
-        return ed25519.verify(public, statement(signed), signed.signature)
+        return signatures.fleet_signed(public, statement(signed), signed.signature)
 
     def _is_vouched(self, key_id: str, public: bytes, vouched: bytes) -> bool:
         asked = (key_id, public, self._vouched.get(key_id, vouched))
         if asked not in self._known:
             said = KEY_SIGNED + key_id.encode("utf-8", "surrogatepass") + b"\0" + public
-            self._known[asked] = any(p256.verify(key, said, asked[2]) for key in self.authorities)
+            self._known[asked] = any(signatures.authority_signed(key, said, asked[2]) for key in self.authorities)
         return self._known[asked]
 
 
-def read_keys(data: bytes, authorities: Sequence[p256.Key] = ()) -> Keys:
+def read_keys(data: bytes, authorities: Sequence[EllipticCurvePublicKey] = ()) -> Keys:
     """Read a JWKS, as the ConfigMap `sandfleet-keys` and the file `keys.json` of a local fleet have it.
 
     Raises ValueError with "cannot X: why".

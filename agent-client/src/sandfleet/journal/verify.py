@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sandfleet.journal import statements
+from sandfleet.journal import signatures, statements
 from sandfleet.journal.headfile import Heads
 from sandfleet.journal.heads import KeptHead, SignedHead
 from sandfleet.journal.records import NO_HASH, BadRecordError, Head, Line, Record, lines, read
@@ -210,6 +210,9 @@ class Verifier:
         kept = [one for one in self._heads.kept if one.pod_uid == self._pod_uid]
         signed = [one for one in self._heads.signed if one.pod_uid == self._pod_uid]
         self._note_others(len(self._heads.kept) - len(kept) + len(self._heads.signed) - len(signed))
+        if signed and not signatures.can_check():
+            self._notes.append(f"{len(signed)} signed heads do not count: {signatures.MISSING}")
+            signed = []
         good, bad = statements.valid(signed, self._keys)
         # The fleet's word before the executor's.
         self._session = good[-1].session if good else self._session

@@ -1,15 +1,17 @@
 """Who signed the key: a journal is checked with nothing but the certificate of the cluster's authority."""
 
+import datetime as dt
 import json
 from dataclasses import replace
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet import cli
-from sandfleet.journal import headfile, p256, statements
+from sandfleet.journal import headfile, signatures, statements
 from sandfleet.journal.headfile import Exported
 from sandfleet.journal.heads import SignedHead
 from sandfleet.journal.records import Head
@@ -92,6 +94,36 @@ def test_the_named_keys_have_to_be_the_authoritys_too(journal, tmp_path, capsys)
         assert verified(capsys, path, "--keys", str(jwks))["signed"] == 2
 
 
+def test_without_the_library_no_signed_head_counts_and_named_keys_are_refused(journal, tmp_path, capsys, monkeypatch):
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(AUTHORITY.pem)
+    path = journal()
+    with monkeypatch.context() as patched:
+        patched.setattr(signatures, "find_spec", lambda name: None)
+        found = verified(capsys, path)
+        assert (found["signed"], found["notes"]) == (0, [f"1 signed heads do not count: {signatures.MISSING}"])
+        assert cli.main(["journal", "verify", str(path), "--ca", str(ca)]) != cli.OK
+        assert "sandfleet[verify]" in capsys.readouterr().err
+    assert verified(capsys, path, "--ca", str(ca))["signed"] == 2
+
+
+def test_a_key_that_only_stands_somewhere_in_a_certificate_is_not_its_key():
+    """A certificate of another curve that carries the bytes of a P-256 key in an extension: a search would take them."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    planted = AUTHORITY.key.public_key().public_bytes(serialization.Encoding.DER, form)
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([])
+    extension = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), planted)
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now).add_extension(
+        extension, critical=False
+    )
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    assert planted in builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    with pytest.raises(ValueError, match="no key of P-256"):
+        signatures.read_authorities(certificate)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -99,7 +131,7 @@ def test_the_named_keys_have_to_be_the_authoritys_too(journal, tmp_path, capsys)
         b"no certificate",
         b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
         b"-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----",
-        AUTHORITY.pem * (p256.MAX_KEYS + 1),
+        AUTHORITY.pem * (signatures.MAX_AUTHORITIES + 1),
         AUTHORITY.key_pem,
     ],
 )
@@ -112,33 +144,33 @@ def test_what_is_no_authority_is_wrong_usage(journal, tmp_path, capsys, text):
 def test_a_public_key_in_pem_is_an_authority_too():
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     pem = AUTHORITY.key.public_key().public_bytes(serialization.Encoding.PEM, form)
-    assert p256.read_keys(pem) == p256.read_keys(AUTHORITY.pem)
+    assert signatures.read_authorities(pem) == signatures.read_authorities(AUTHORITY.pem)
 
 
 def test_a_key_of_another_curve_is_no_authority():
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     other = ec.generate_private_key(ec.SECP384R1()).public_key().public_bytes(serialization.Encoding.PEM, form)
     with pytest.raises(ValueError, match="no key of P-256"):
-        p256.read_keys(other)
+        signatures.read_authorities(other)
 
 
-(KEY,) = p256.read_keys(AUTHORITY.pem)
+(KEY,) = signatures.read_authorities(AUTHORITY.pem)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=100), st.integers(0, 71), st.integers(1, 255))
 def test_a_signature_holds_for_its_message_and_no_change_of_it_does(message, place, change):
     signature = AUTHORITY.key.sign(message, ec.ECDSA(hashes.SHA256()))
-    assert p256.verify(KEY, message, signature)
-    assert not p256.verify(KEY, message + b"x", signature)
+    assert signatures.authority_signed(KEY, message, signature)
+    assert not signatures.authority_signed(KEY, message + b"x", signature)
     changed = bytearray(signature)
     changed[place % len(changed)] ^= change
-    assert not p256.verify(KEY, message, bytes(changed))
+    assert not signatures.authority_signed(KEY, message, bytes(changed))
 
 
 @given(st.binary(max_size=80))
 def test_what_is_no_signature_does_not_hold(signature):
-    assert not p256.verify(KEY, b"message", signature)
+    assert not signatures.authority_signed(KEY, b"message", signature)
 
 
 def test_heads_of_the_audit_log_bring_the_authoritys_signature():

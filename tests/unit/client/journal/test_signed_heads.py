@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sandfleet.journal import ed25519, headfile, statements
+from sandfleet.journal import headfile, signatures, statements
 from sandfleet.journal.headfile import Exported, Heads
 from sandfleet.journal.heads import MAX_HEADS, MAX_PODS, KeptHead, KeptHeads, SignedHead
 from sandfleet.journal.records import Head
@@ -62,12 +62,12 @@ def test_client_and_fleet_make_the_same_statement(session, pod, number, time):
 def test_signatures_are_checked_as_the_library_does(seed, message, data):
     private = Ed25519PrivateKey.from_private_bytes(seed)
     public, signature = private.public_key().public_bytes_raw(), private.sign(message)
-    assert ed25519.verify(public, message, signature)
+    assert signatures.fleet_signed(public, message, signature)
     bit = data.draw(st.integers(0, 511))
     broken = bytearray(signature)
     broken[bit // 8] ^= 1 << bit % 8
-    assert not ed25519.verify(public, message, bytes(broken))
-    assert not ed25519.verify(public, message + b"x", signature)
+    assert not signatures.fleet_signed(public, message, bytes(broken))
+    assert not signatures.fleet_signed(public, message + b"x", signature)
 
 
 # Of RFC 8032, 7.1: public key, message, signature.
@@ -88,16 +88,16 @@ RFC = (
 @pytest.mark.parametrize(("public", "message", "signature"), RFC)
 def test_the_signatures_of_the_standard_hold(public, message, signature):
     public, message, signature = map(bytes.fromhex, (public, message, signature))
-    assert ed25519.verify(public, message, signature)
+    assert signatures.fleet_signed(public, message, signature)
     order = 2**252 + 27742317777372353535851937790883648493
     factor = int.from_bytes(signature[32:], "little") + order
     # The same signature in another form: it would hold without the check of its factor.
-    assert not ed25519.verify(public, message, signature[:32] + factor.to_bytes(32, "little"))
+    assert not signatures.fleet_signed(public, message, signature[:32] + factor.to_bytes(32, "little"))
 
 
 @pytest.mark.parametrize("public", [b"", b"\xff" * 32, b"\x02" + b"\0" * 31, b"\x01" + b"\0" * 30 + b"\x80"])
 def test_a_malformed_key_signs_nothing(public):
-    assert not ed25519.verify(public, b"", bytes(64))
+    assert not signatures.fleet_signed(public, b"", bytes(64))
 
 
 def test_a_signed_head_proves_the_records_up_to_it():

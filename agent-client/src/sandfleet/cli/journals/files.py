@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandfleet.errors import InvalidArgument
-from sandfleet.journal import headfile, p256
+from sandfleet.errors import InvalidArgument, PreconditionFailed
+from sandfleet.journal import headfile, signatures
 from sandfleet.journal.headfile import Heads
 from sandfleet.journal.statements import Keys, read_keys
 from sandfleet.replay import files
@@ -40,11 +40,16 @@ def heads_for(options: argparse.Namespace) -> Heads:
 
 
 def keys_for(path: str | None, authority: str | None = None) -> Keys | None:
-    """Read the fleet's keys that the reader trusts, and who has to vouch for keys. Raises InvalidArgument."""
+    """Read the fleet's keys that the reader trusts, and who has to vouch for keys. Raises InvalidArgument.
+
+    Raises PreconditionFailed if this machine cannot check signatures.
+    """
     if path is None and authority is None:
         return None
+    if not signatures.can_check():
+        raise PreconditionFailed(f"cannot check signatures: {signatures.MISSING}", reason="CryptographyMissing")
     try:
-        authorities = p256.read_keys(_small(Path(authority))) if authority is not None else ()
+        authorities = signatures.read_authorities(_small(Path(authority))) if authority is not None else ()
     except ValueError as error:
         raise InvalidArgument(str(error), reason="BadAuthority", subject=authority or "") from error
     if path is None:
