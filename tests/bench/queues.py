@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 from figures import Figure, progress, quantile
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tools")]
 
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.values import Claim, Exit, RequestKey, Template
@@ -29,9 +29,9 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, Policy
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
-from sandfleet_operator.simulation.__main__ import text_of
-from sandfleet_operator.simulation.load import read_load, sessions
-from sandfleet_operator.simulation.replay import replay
+from simulate import text_of
+from simulation.load import read_load, sessions
+from simulation.replay import replay
 
 NOW, POOL = 1_000_000.0, "python"
 START_SECONDS, SESSION_SECONDS = 0.5, 10.0

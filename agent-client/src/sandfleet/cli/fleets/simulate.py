@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     }
     # The kernel closes our end when this process ends, in any way, and with it ends the simulation.
     lifeline, own = os.pipe()
-    command = [sys.executable, "-P", "-m", "sandfleet_operator.simulation", json.dumps({**said, "lifeline": lifeline})]
+    command = [sys.executable, "-P", "-m", "simulation", json.dumps({**said, "lifeline": lifeline})]
     try:
         return subprocess.run(command, pass_fds=(lifeline,), check=False).returncode
     finally:

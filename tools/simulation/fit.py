@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.plan.scheduler.queues.fair_queue import Policy
-from sandfleet_operator.simulation.load import Load, Session
-from sandfleet_operator.simulation.measures import measure
-from sandfleet_operator.simulation.replay import replay
+from simulation.load import Load, Session
+from simulation.measures import measure
+from simulation.replay import replay
 
 MOST_SANDBOXES = 100_000
 

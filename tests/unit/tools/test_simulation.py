@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED
-from sandfleet_operator.simulation.__main__ import main, shipped, text_of
-from sandfleet_operator.simulation.fit import fit, smallest
-from sandfleet_operator.simulation.load import read_load, sessions
-from sandfleet_operator.simulation.measures import jain, max_min, measure, quantile
-from sandfleet_operator.simulation.replay import replay
+from simulate import main, shipped, text_of
+from simulation.fit import fit, smallest
+from simulation.load import read_load, sessions
+from simulation.measures import jain, max_min, measure, quantile
+from simulation.replay import replay
 
 TEAMS = """
 fleet: {sandboxes: 10, warm: 4, starting: 4, startSeconds: 2}
@@ -190,7 +190,7 @@ def test_it_ends_with_the_command_that_began_it():
     """Which one way or another closes its end of a pipe."""
     lifeline, own = os.pipe()
     asked = json.dumps({"load": "office-day", "fit": 0.0, "lifeline": lifeline})
-    command = [sys.executable, "-P", "-m", "sandfleet_operator.simulation", asked]
+    command = [sys.executable, "-P", "-m", "simulation", asked]
     with subprocess.Popen(command, pass_fds=(lifeline,), stdout=subprocess.PIPE) as simulation:
         os.close(lifeline)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandfleet_operator.simulation.replay import Played
+from simulation.replay import Played
 
 # Shares are looked at so many times in a load.
 SAMPLES = 400

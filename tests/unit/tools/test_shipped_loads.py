@@ -10,9 +10,9 @@ from dataclasses import asdict
 
 import pytest
 import yaml
-from sandfleet_operator.simulation.__main__ import POLICIES, shipped, text_of
-from sandfleet_operator.simulation.load import read_load, sessions
-from sandfleet_operator.simulation.replay import replay
+from simulate import POLICIES, shipped, text_of
+from simulation.load import read_load, sessions
+from simulation.replay import replay
 
 RESULTS = {
     ("ci-burst", "fair"): "c2aa5b2b44292c60",

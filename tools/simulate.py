@@ -1,4 +1,4 @@
-"""`python -m sandfleet_operator.simulation OPTIONS`, for `sandfleet simulate`: OPTIONS are a JSON object."""
+"""`python -m simulation OPTIONS`, for `sandfleet simulate`: OPTIONS are a JSON object."""
 
 import json
 import math
@@ -18,15 +18,15 @@ import yaml
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.table import at, decode, number
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, PRIORITY
-from sandfleet_operator.simulation.draw import draw
-from sandfleet_operator.simulation.fit import fit
-from sandfleet_operator.simulation.load import Load, read_load, sessions
-from sandfleet_operator.simulation.measures import Measures, measure
-from sandfleet_operator.simulation.replay import Played, replay
+from simulation.draw import draw
+from simulation.fit import fit
+from simulation.load import Load, read_load, sessions
+from simulation.measures import Measures, measure
+from simulation.replay import Played, replay
 
 OK, FAILED, USAGE = 0, 1, 2
 POLICIES = {"fair": FAIR, "fifo": FIRST_COME_FIRST_SERVED, "priority": PRIORITY}
-LOADS = files("sandfleet_operator.simulation") / "loads"
+LOADS = files("simulation") / "loads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

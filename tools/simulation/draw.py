@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandfleet_operator.simulation.load import Load
-from sandfleet_operator.simulation.measures import measure, sample_times, sampled
-from sandfleet_operator.simulation.replay import Played
+from simulation.load import Load
+from simulation.measures import measure, sample_times, sampled
+from simulation.replay import Played
 
 HOUR = 3600.0
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
