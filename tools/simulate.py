@@ -1,22 +1,19 @@
-"""`python -m simulation OPTIONS`, for `sandfleet simulate`: OPTIONS are a JSON object."""
+#!/usr/bin/env python3
+"""Plays a load to the real scheduler in simulated time, and compares policies: `tools/simulate.py LOAD`."""
 
+import argparse
 import json
 import math
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import yaml
-
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.table import at, decode, number
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, PRIORITY
 from simulation.draw import draw
 from simulation.fit import fit
@@ -26,30 +23,39 @@ from simulation.replay import Played, replay
 
 OK, FAILED, USAGE = 0, 1, 2
 POLICIES = {"fair": FAIR, "fifo": FIRST_COME_FIRST_SERVED, "priority": PRIORITY}
-LOADS = files("simulation") / "loads"
+LOADS = Path(__file__).parent / "simulation" / "loads"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the command line asks for: agent-client/src/sandfleet/cli/fleets/simulate.py."""
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser("simulate.py", description=__doc__)
+    result.add_argument(
+        "load",
+        nargs="?",
+        default="office-day",
+        metavar="LOAD",
+        help="a YAML file, or the name of a load beside this program (default: office-day)",
+    )
+    result.add_argument("--list", action="store_true", help="print the names of the loads beside this program")
+    result.add_argument(
+        "--policy",
+        action="append",
+        choices=POLICIES,
+        help="simulate this policy; may be repeated (default: all, the fleet's own, fair, first)",
+    )
+    result.add_argument("--draw", default="", metavar="FILE", help="draw shares and waits into this .svg or .png")
+    result.add_argument(
+        "--fit",
+        type=float,
+        metavar="SECONDS",
+        help="find the smallest fleet and quotas with which each team's p99 wait is within this time",
+    )
+    result.add_argument("--json", action="store_true", help="print a JSON object")
+    return result
 
-    load: Annotated[str, at("load")] = "office-day"
-    names_only: Annotated[bool, at("list")] = False
-    policies: Annotated[tuple[str, ...], at("policies")] = tuple(POLICIES)
-    # Empty: no picture.
-    draw: Annotated[str, at("draw")] = ""
-    # Seconds; None: the load is played as it is.
-    fit: Annotated[float | None, at("fit", number)] = None
-    as_json: Annotated[bool, at("json")] = False
-    # The descriptor of a pipe: its end is the end of the simulation.
-    lifeline: Annotated[int | None, at("lifeline")] = None
 
-
-def main(words: list[str]) -> int:
-    options = decode(Options, json.loads(words[0]), "")
-    if options.lifeline is not None:
-        threading.Thread(target=_end_with, args=(options.lifeline,), daemon=True).start()
-    if options.names_only:
+def main(words: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(words)
+    if options.list:
         print("\n".join(shipped()))
         return OK
     if options.fit is not None and not 0 <= options.fit < math.inf:
@@ -67,11 +73,6 @@ def main(words: list[str]) -> int:
     return _compare(load, options) if options.fit is None else _fit(load, options, options.fit)
 
 
-def _end_with(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os._exit(FAILED)
-
-
 def shipped() -> list[str]:
     """Names of the loads that come with the program."""
     return sorted(one.name.removesuffix(".yaml") for one in LOADS.iterdir() if one.name.endswith(".yaml"))
@@ -82,10 +83,10 @@ def text_of(load: str) -> str:
     return (LOADS / f"{load}.yaml").read_text("utf-8") if load in shipped() else Path(load).read_text("utf-8")
 
 
-def _compare(load: Load, options: Options) -> int:
+def _compare(load: Load, options: argparse.Namespace) -> int:
     drawn, played = sessions(load), dict[str, Played]()
     begun = time.monotonic()
-    for name in options.policies:
+    for name in options.policy or POLICIES:
         _tell(f"simulating {len(drawn)} sessions under {name}")
         played[name] = replay(load, drawn, POLICIES[name])
     spent = time.monotonic() - begun
@@ -93,11 +94,11 @@ def _compare(load: Load, options: Options) -> int:
         try:
             draw(Path(options.draw), Path(options.load).stem, load, played)
         except ImportError:
-            return _refuse("cannot draw: matplotlib is missing; install it beside sandfleet")
+            return _refuse("cannot draw: matplotlib is missing")
         except (OSError, ValueError) as error:
             return _refuse(f"cannot draw {options.draw}: {error}")
     found = {name: measure(one) for name, one in played.items()}
-    if options.as_json:
+    if options.json:
         print(json.dumps({name: asdict(one) for name, one in found.items()}))
     else:
         print(table(found))
@@ -105,14 +106,14 @@ def _compare(load: Load, options: Options) -> int:
     return OK
 
 
-def _fit(load: Load, options: Options, p99: float) -> int:
+def _fit(load: Load, options: argparse.Namespace, p99: float) -> int:
     drawn = sessions(load)
     _tell(f"looking for the smallest fleet that serves {len(drawn)} sessions within {p99:g} s at p99")
-    found = fit(load, drawn, POLICIES[options.policies[0]], p99)
+    found = fit(load, drawn, POLICIES[(options.policy or ["fair"])[0]], p99)
     if found is None:
         print(f"no fleet keeps a p99 wait of {p99:g} s under this load", file=sys.stderr)
         return FAILED
-    if options.as_json:
+    if options.json:
         print(json.dumps(asdict(found)))
     else:
         quotas = "".join(f"\nqueue {name}: nominal quota of {many} sandboxes" for name, many in found.quotas.items())
@@ -139,15 +140,15 @@ def table(found: Mapping[str, Measures]) -> str:
 
 def _tell(text: str) -> None:
     if sys.stderr.isatty():
-        print(f"sandfleet: {text}", file=sys.stderr)
+        print(f"simulate: {text}", file=sys.stderr)
 
 
 def _refuse(message: str) -> int:
-    print(f"sandfleet: {message}", file=sys.stderr)
+    print(f"simulate: {message}", file=sys.stderr)
     return USAGE
 
 
 if __name__ == "__main__":
     # Ctrl-C at the terminal ends it without a word.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.plan.scheduler.queues.fair_queue import Policy
+
 from simulation.load import Load, Session
 from simulation.measures import measure
 from simulation.replay import replay

@@ -14,6 +14,7 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import Policy
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+
 from simulation.load import Load, Session, Team
 
 POOL = "python"

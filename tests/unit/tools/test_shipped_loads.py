@@ -1,6 +1,6 @@
 """What the shipped loads come to. A faster engine leaves every wait and share the same.
 
-A change of what the scheduler decides changes these digests: read the new table of `sandfleet simulate` first, then
+A change of what the scheduler decides changes these digests: read the new table of `tools/simulate.py` first, then
 write the digests that the failures show.
 """
 

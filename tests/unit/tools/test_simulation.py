@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -158,42 +155,29 @@ def test_a_comparison_is_a_table_or_json_and_the_same_picture_each_time(tmp_path
     load.write_text(TEAMS)
     pictures = []
     for name in ("a.svg", "b.svg"):
-        assert main([json.dumps({"load": str(load), "draw": str(tmp_path / name)})]) == 0
+        assert main([str(load), "--draw", str(tmp_path / name)]) == 0
         pictures.append((tmp_path / name).read_bytes())
     assert pictures[0] == pictures[1]
     assert capsys.readouterr().out.count("calm") == 6
-    assert main([json.dumps({"load": str(load), "json": True, "policies": ["fifo"]})]) == 0
+    assert main([str(load), "--json", "--policy", "fifo"]) == 0
     assert set(json.loads(capsys.readouterr().out)["fifo"]["teams"]) == {"flood", "calm"}
 
 
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"load": "/nowhere.yaml"}, "cannot read /nowhere.yaml: No such file or directory\n"),
-        ({"load": "/dev/null"}, "/dev/null: cannot read load"),
-        ({"draw": "/nowhere/a.svg", "load": "{load}"}, "cannot draw"),
-        ({"draw": "a.txt", "load": "{load}"}, "cannot draw"),
+        (["/nowhere.yaml"], "cannot read /nowhere.yaml: No such file or directory\n"),
+        (["/dev/null"], "/dev/null: cannot read load"),
+        (["{load}", "--draw", "/nowhere/a.svg"], "cannot draw"),
+        (["{load}", "--draw", "a.txt"], "cannot draw"),
         # Neither has an end: no fleet is large enough.
-        ({"fit": -1.0, "load": "{load}"}, "cannot fit: -1 is no number of seconds"),
-        ({"fit": math.nan, "load": "{load}"}, "cannot fit: nan is no number of seconds"),
+        (["{load}", "--fit=-1"], "cannot fit: -1 is no number of seconds"),
+        (["{load}", "--fit=nan"], "cannot fit: nan is no number of seconds"),
     ],
 )
 def test_what_cannot_be_read_or_drawn_is_said_and_exits_with_2(asked, why, tmp_path, capsys):
     load = tmp_path / "load.yaml"
     load.write_text(TEAMS)
-    given_ = {key: str(load) if value == "{load}" else value for key, value in asked.items()}
-    assert main([json.dumps({**given_, "policies": ["fair"]})]) == 2
+    words = [word.format(load=load) for word in asked]
+    assert main([*words, "--policy", "fair"]) == 2
     assert why in capsys.readouterr().err
-
-
-def test_it_ends_with_the_command_that_began_it():
-    """Which one way or another closes its end of a pipe."""
-    lifeline, own = os.pipe()
-    asked = json.dumps({"load": "office-day", "fit": 0.0, "lifeline": lifeline})
-    command = [sys.executable, "-P", "-m", "simulation", asked]
-    with subprocess.Popen(command, pass_fds=(lifeline,), stdout=subprocess.PIPE) as simulation:
-        os.close(lifeline)
-        with pytest.raises(subprocess.TimeoutExpired):
-            simulation.wait(2)
-        os.close(own)
-        assert simulation.wait() == 1

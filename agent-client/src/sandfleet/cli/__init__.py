@@ -53,7 +53,6 @@ _COMMANDS = {
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
-    "simulate": ("sandfleet.cli.fleets.simulate", "simulate a fleet and its queues under a load"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
 }
 # Short for `sandboxes ls`, …

@@ -1,1 +1,1 @@
-"""Commands about fleets: serve one, simulate one, list its pools."""
+"""Commands about fleets: serve one, list its pools."""
