@@ -11,7 +11,7 @@ from contract.executor.local import LocalHost
 from contract.executor.pod import PodHost
 from contract.executor.reviewer import reviewing
 from contract.executor.service_tools import back_to, gone
-from sandfleet.demo.shows.cutting import Cutter
+from shows.cutting import Cutter
 
 MIB = 1 << 20
 

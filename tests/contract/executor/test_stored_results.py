@@ -8,8 +8,8 @@ import pytest
 from contract.executor.harness import until
 from contract.executor.test_attach import numbers, steps
 from sandfleet import Outcome
-from sandfleet.demo.shows.cutting import Cutter
 from sandfleet.errors import AlreadyExistsError
+from shows.cutting import Cutter
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -3,7 +3,7 @@
 import os
 from argparse import ArgumentParser, Namespace
 
-from sandfleet.demo.shows import SHOWS, load
+from shows import SHOWS, load
 
 # Sessions at the same time. The work is bound by processors: more at once only makes each step and claim wait longer.
 CONCURRENCY = min(64, 4 * (os.cpu_count() or 1))

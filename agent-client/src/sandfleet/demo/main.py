@@ -16,7 +16,7 @@ from sandfleet.cli import table
 from sandfleet.codeact.policies.openai import OpenAIPolicy
 from sandfleet.demo.progress import Plain, Progress, Silent, Table
 from sandfleet.demo.session import Plan, Report, Setting, check_inputs, plans, work
-from sandfleet.demo.shows.stage import Stage
+from sandfleet.demo.stage import Stage
 from sandfleet.demo.summary import lines, summarize
 from sandfleet.demo.walk import Walk, shown_first
 from sandfleet.errors import InvalidArgument

@@ -7,7 +7,7 @@ from sandfleet.cli import table
 from sandfleet.codeact import FinalAnswer, RunCode, RunCommand, Step, Verdict
 from sandfleet.codeact.policies.sse import Token
 from sandfleet.demo.session import AGENTS, Plan, Report
-from sandfleet.demo.shows.stage import Stage
+from sandfleet.demo.stage import Stage
 from sandfleet.demo.tasks import least_squares
 
 _WIDTH = 100

@@ -12,10 +12,10 @@ from sandfleet.demo import main as demo_main
 from sandfleet.demo import task
 from sandfleet.demo.progress import Plain, Table, clip, told
 from sandfleet.demo.session import AGENTS, Plan, Report
-from sandfleet.demo.shows import fork
 from sandfleet.demo.summary import lines, percentile, summarize
 from sandfleet.errors import UnavailableError
 from sandfleet.values.execution import Blame, ExecutionError, Outcome
+from shows import fork
 
 
 def run(*steps: Step, end: End = End.ANSWERED) -> AgentRun:

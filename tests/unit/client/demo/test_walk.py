@@ -4,7 +4,7 @@ import pytest
 from sandfleet.codeact import AgentRun, End, FinalAnswer, RunCode, Step, Verdict
 from sandfleet.codeact.policies.sse import Token
 from sandfleet.demo.session import Plan, Report, plans
-from sandfleet.demo.shows.stage import Stage
+from sandfleet.demo.stage import Stage
 from sandfleet.demo.walk import Walk, shown_first
 
 PLAN = Plan(4, 3, 0)

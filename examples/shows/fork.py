@@ -5,7 +5,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
-from sandfleet.demo.shows.stage import Stage, print_json
+from sandfleet.demo.stage import Stage, print_json
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Context
 

@@ -8,13 +8,14 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from sandfleet.cli import table
-from sandfleet.demo.shows import guestbook
-from sandfleet.demo.shows.stage import Stage, print_json
-from sandfleet.demo.shows.trails import Trails
+from sandfleet.demo.stage import Stage, print_json
 from sandfleet.errors import SandboxEnded, ServiceNotReadyError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.services import Service, ServiceSpec, tcp
 from sandfleet.values.services import http as page
+
+from shows import guestbook
+from shows.trails import Trails
 
 # Until a service is ready, and until a request is answered, in seconds.
 _PATIENCE = 60.0

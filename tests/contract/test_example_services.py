@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sandfleet import demo
-from sandfleet.demo.shows import guestbook
+from shows import guestbook
 from support.fleet.process import PATIENCE, descendants, eventually, is_running
 
 pytestmark = pytest.mark.timeout(180)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Literal
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire.link import Link
 from sandfleet.cli import table
-from sandfleet.demo.shows.cutting import Cutter
 from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Outcome
 from sandfleet.values.sandbox import SandboxInfo
 from sandfleet.values.suspension import Suspension
 from sandfleet.values.tools import Decision
+
+from shows.cutting import Cutter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

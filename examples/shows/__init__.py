@@ -6,20 +6,20 @@ from typing import Protocol, cast
 # Name → (module, what it shows).
 SHOWS: dict[str, tuple[str, str]] = {
     "fork": (
-        "sandfleet.demo.shows.fork",
+        "shows.fork",
         "one loaded dataset, many attempts at once, each in a copy of the interpreter",
     ),
     "resume": (
-        "sandfleet.demo.shows.resume",
+        "shows.resume",
         "a stream survives its connection and its executor; every step runs once",
     ),
-    "rollback": ("sandfleet.demo.shows.rollback", "cells that are killed, and variables that are still there"),
+    "rollback": ("shows.rollback", "cells that are killed, and variables that are still there"),
     "services": (
-        "sandfleet.demo.shows.services",
+        "shows.services",
         "a web application and its database as services: built, tried through a tunnel, broken, repaired from its log",
     ),
     "tools": (
-        "sandfleet.demo.shows.tools",
+        "shows.tools",
         "code calls tools of its host: twelve in one step, an MCP server, an injection that is stopped, a huge text",
     ),
 }

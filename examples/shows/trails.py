@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from sandfleet.cli import table
-from sandfleet.demo.shows.stage import Stage
+from sandfleet.demo.stage import Stage
 from sandfleet.errors import SandfleetError
 from sandfleet.resources.services import AsyncServices
 from sandfleet.values.services import Service, ServiceState

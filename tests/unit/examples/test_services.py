@@ -5,11 +5,11 @@ import io
 import re
 
 import pytest
-from sandfleet.demo.shows import guestbook
-from sandfleet.demo.shows.stage import Stage
-from sandfleet.demo.shows.trails import Trails
+from sandfleet.demo.stage import Stage
 from sandfleet.errors import UnavailableError
 from sandfleet.values.services import Service, ServiceState
+from shows import guestbook
+from shows.trails import Trails
 
 FEATURE = guestbook.with_feature(guestbook.WEB)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sandfleet.demo.shows.stage import Stage, print_json
+from sandfleet.demo.stage import Stage, print_json
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.tools.declared import tool
 from sandfleet.tools.mcp.source import mcp_server
