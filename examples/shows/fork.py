@@ -1,4 +1,4 @@
-"""`sandfleet demo fork`: a tree search over one dataset, loaded once; each attempt has its own interpreter."""
+"""The show `fork`: a tree search over one dataset, loaded once; each attempt has its own interpreter."""
 
 import asyncio
 import sys

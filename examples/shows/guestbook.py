@@ -1,4 +1,4 @@
-"""What the agent of `sandfleet demo services` writes: a guest book, a feature, and what it reads out of a log."""
+"""What the agent of the show `services` writes: a guest book, a feature, and what it reads out of a log."""
 
 import difflib
 import re

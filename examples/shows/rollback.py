@@ -1,4 +1,4 @@
-"""`sandfleet demo rollback`: an agent's work survives a crash, a memory bomb and an endless loop."""
+"""The show `rollback`: an agent's work survives a crash, a memory bomb and an endless loop."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`sandfleet demo services`: an agent builds a web application with a database, breaks it and repairs it."""
+"""The show `services`: an agent builds a web application with a database, breaks it and repairs it."""
 
 import asyncio
 import http.client

@@ -1,4 +1,4 @@
-"""A small MCP server for `sandfleet demo tools`: the stock of a shop, over stdio."""
+"""A small MCP server for the show `tools`: the stock of a shop, over stdio."""
 
 from mcp.server.mcpserver import MCPServer
 

@@ -1,4 +1,4 @@
-"""`sandfleet demo tools`: code composes tools of the host, which mediates each call. The models are scripted."""
+"""The show `tools`: code composes tools of the host, which mediates each call. The models are scripted."""
 
 import asyncio
 import importlib.util

@@ -1,6 +1,5 @@
-"""`sandfleet demo services`, on real sandboxes of the embedded fleet."""
+"""The show `services`, on real sandboxes of the embedded fleet."""
 
-import argparse
 import json
 import os
 import signal
@@ -10,17 +9,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from sandfleet import demo
+import show
 from shows import guestbook
 from support.fleet.process import PATIENCE, descendants, eventually, is_running
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(180)
 
 
 def run(*words):
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
-    return demo.run(parser.parse_args(["services", *words]))
+    return show.main(["services", *words])
 
 
 def test_the_agent_repairs_what_it_broke_and_no_row_is_lost(capsys):
@@ -66,7 +64,7 @@ def test_a_repair_that_repairs_nothing_is_no_success(monkeypatch, capsys):
 
 @pytest.mark.parametrize("moment", ["It declares", "It adds a feature", "It kills the database"])
 def test_ctrl_c_leaves_nothing(moment):
-    command = [sys.executable, "-m", "sandfleet", "demo", "services"]
+    command = [sys.executable, str(ROOT / "examples/show.py"), "services"]
     with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
         one = subprocess.Popen(
             command,

@@ -1,17 +1,14 @@
-"""The short shows of `sandfleet demo NAME`, on real sandboxes of the embedded fleet."""
+"""The short shows of `examples/show.py`, on real sandboxes of the embedded fleet."""
 
-import argparse
 import json
 
 import pytest
-from sandfleet import demo
+import show
 
 
 @pytest.mark.timeout(120)
 def test_resume_loses_nothing_and_runs_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
-    assert demo.run(parser.parse_args(["resume", "--json"])) == 0
+    assert show.main(["resume", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["well"]
     assert told["connections"] > 5
@@ -21,9 +18,7 @@ def test_resume_loses_nothing_and_runs_nothing_twice(capsys: pytest.CaptureFixtu
 
 @pytest.mark.timeout(120)
 def test_tools_are_composed_in_one_step_and_an_injection_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
-    assert demo.run(parser.parse_args(["tools", "--json"])) == 0
+    assert show.main(["tools", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["code_turns"], told["json_turns"], told["calls"]) == (1, 12, 12)
     assert (told["injection_stopped"], told["injection_without_labels"]) == (True, True), "with its control"
@@ -34,9 +29,7 @@ def test_tools_are_composed_in_one_step_and_an_injection_is_stopped(capsys: pyte
 
 @pytest.mark.timeout(120)
 def test_tools_print_no_colours_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    demo.add_arguments(parser)
-    assert demo.run(parser.parse_args(["tools"])) == 0
+    assert show.main(["tools"]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert "labels off: sent to https://evil.example: the attack works" in said

@@ -1,4 +1,4 @@
-"""What the agent of `sandfleet demo services` decides, and how the states of services are drawn."""
+"""What the agent of the show `services` decides, and how the states of services are drawn."""
 
 import asyncio
 import io

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -83,14 +83,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.behind = behind
     except KeyboardInterrupt:
         return INTERRUPTED
+    return carried_out(lambda: import_module(_COMMANDS[options.command][0]).run(options), as_json=options.json)
+
+
+def carried_out(work: Callable[[], int], *, as_json: bool) -> int:
+    """Do the work of a command; return its exit code, also that of a failure, which it reports."""
     try:
-        code = import_module(_COMMANDS[options.command][0]).run(options)
+        code = work()
         sys.stdout.flush()
     except InvalidArgument as error:
-        report(error, as_json=options.json)
+        report(error, as_json=as_json)
         return USAGE
     except SandfleetError as error:
-        report(error, as_json=options.json)
+        report(error, as_json=as_json)
         return PLATFORM
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -103,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         refuse(f"cannot go on: {what(error)}", error, as_json=False)
         sys.stdout = sys.stderr
         return FAILED
-    return int(code)
+    return code
 
 
 def _open_missing() -> None:

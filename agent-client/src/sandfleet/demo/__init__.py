@@ -3,22 +3,12 @@
 import os
 from argparse import ArgumentParser, Namespace
 
-from shows import SHOWS, load
-
 # Sessions at the same time. The work is bound by processors: more at once only makes each step and claim wait longer.
 CONCURRENCY = min(64, 4 * (os.cpu_count() or 1))
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The demo's own options; `--json` is there for every command."""
-    parser.add_argument(
-        "name",
-        nargs="?",
-        choices=sorted(SHOWS),
-        metavar="NAME",
-        help="; ".join(f'"{name}": {summary}' for name, (_, summary) in sorted(SHOWS.items()))
-        + "; without one the agents",
-    )
     parser.add_argument(
         "--sessions",
         type=_count,
@@ -52,8 +42,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the demo. Returns 0 when every session was solved, 1 when one was not. Raises SandfleetError, OSError."""
-    if args.name:
-        return load(args.name).main(as_json=args.json)
     # Late: the command line's help does not need any of it.
     from sandfleet.demo.main import main
 

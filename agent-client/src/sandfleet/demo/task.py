@@ -52,7 +52,7 @@ def package_file(package: str, path: str) -> bytes:
     if spec is None or spec.origin is None:
         raise InputMissing(
             f"cannot run the demo: the package {package} is not installed, whose {path} is its input; its agents need"
-            " `pip install matplotlib numpy pandas`, while `sandfleet demo rollback` and the other shows need nothing"
+            " `pip install matplotlib numpy pandas`"
         )
     file = Path(spec.origin).parent / path
     try:

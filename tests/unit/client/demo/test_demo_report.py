@@ -5,6 +5,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+import show
 from sandfleet import cli, demo
 from sandfleet.codeact import AgentRun, End, FinalAnswer, RunCode, Step, Verdict
 from sandfleet.codeact.evidence import Evidence
@@ -170,7 +171,7 @@ def test_a_show_that_fails_ends_as_other_commands_do(
 
     monkeypatch.setattr(fork, "_run", fails)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    assert cli.main(["demo", "fork"]) == code
+    assert show.main(["fork"]) == code
     assert capsys.readouterr().err == said
 
 
