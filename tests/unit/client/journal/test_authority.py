@@ -108,7 +108,7 @@ def test_without_the_library_no_signed_head_counts_and_named_keys_are_refused(jo
 
 
 def test_a_key_that_only_stands_somewhere_in_a_certificate_is_not_its_key():
-    """A certificate of another curve that carries the bytes of a P-256 key in an extension: a search would take them."""
+    """The certificate is of another curve; a search would take the key in its extension."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     planted = AUTHORITY.key.public_key().public_bytes(serialization.Encoding.DER, form)
     key = ec.generate_private_key(ec.SECP384R1())
