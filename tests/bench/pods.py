@@ -16,11 +16,12 @@ import services
 import state
 import streams
 import terminals
-import tools
 import tunnels
 from figures import Figure, progress, quantile
 from nodes import container_age, pod_memory
 from sandfleet import AsyncSandbox
+
+import tools
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

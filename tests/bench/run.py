@@ -35,10 +35,11 @@ import snapshots
 import state
 import streams
 import terminals
-import tools
 import traces
 import tunnels
 import warm
+
+import tools
 
 PARTS = {
     "cells": cells,
