@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test collected attacks cells conformance jupyterlab model completion size lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test test-all pure smoke contract slowest flakes tools fresh nightly attacks cells conformance jupyterlab model completion size lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -16,13 +16,41 @@ setup: ## The environment in .venv (done by every other target on its own).
 demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 	@$(PY) -m sandfleet demo $(ARGS)
 
-test: setup ## The fast suite: lint, types, generated code, unit and contract tests.
-	@$(MAKE) --no-print-directory -j 2 -O lint types collected
-	@$(PY) -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
+# Some machines set it: each Python process would then compile its sources and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := $(PY) -m pytest -q
+# An argument may select no test of a lane.
+NONE_IS_FINE = $(if $(ARGS),|| [ $$? = 5 ])
 
-# Six processes that all compile all tests take four minutes of processor time more than one that does it before them.
-collected: setup
-	@$(PY) -m pytest -q --collect-only > /dev/null
+test: setup ## The fast suite: lint, types, pure tests and a smoke lane of the contract tests (5 minutes).
+	@HYPOTHESIS_PROFILE=fast $(MAKE) --no-print-directory -j 3 lint types pure
+	@$(MAKE) --no-print-directory smoke
+
+test-all: test contract ## Everything that needs no cluster.
+
+pure: setup ## The pure tests: no program, no socket.
+	@$(PYTEST) -n 2 --dist loadfile --lane pure $(ARGS) tests/unit tests/transition tests/chart $(NONE_IS_FINE)
+
+smoke: setup ## The contract tests that together touch every RPC, outcome and call of the client.
+	@$(PYTEST) -n 3 --dist loadfile --lane smoke $(if $(ARGS),,--covers) $(ARGS) tests/contract $(NONE_IS_FINE)
+
+contract: setup ## All other tests that need no cluster: of contracts, with processes, or with much to compute.
+	@$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --lane contract $(ARGS) tests/contract tests/transition tests/unit tests/chart $(NONE_IS_FINE)
+
+slowest: setup ## The tests that took longest in the last runs.
+	@$(PY) scripts/slowest.py $(ARGS)
+
+flakes: setup ## Run `make test`'s tests N=20 times with both cores kept busy, and print which failed how often (LANES="pure smoke").
+	@$(PY) scripts/flakes.py $(or $(N),20) $(or $(LANES),pure smoke) $(if $(ARGS),-- $(ARGS))
+
+tools: setup ## Programs of others that tests use: Debian's, and those built from Go modules into the cache.
+	@scripts/tools.sh
+
+fresh: ## Play a new user in a clean clone, an empty home and an empty cache (WAYS="tmp path root user …").
+	@scripts/fresh.sh $(WAYS)
+
+nightly: setup ## What is too long for CI: pods, scale, joint 300, cells, attacks, conformance, wheels, flood, flakes (hours).
+	@scripts/nightly.sh $(ARGS)
 
 conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolagents against a sandbox (PyPI).
 	@tests/conformance/run.sh $(ARGS)

@@ -1,6 +1,7 @@
 """What every folder of tests may use."""
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
@@ -13,10 +14,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of a busy machine than of what is tested.
-settings.register_profile("sandfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("sandfleet")
+settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=20)
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
 
-pytest_plugins = ["cluster.fixtures", "support.quarantine", "support.attacks"]
+pytest_plugins = ["cluster.fixtures", "support.lanes", "support.quarantine", "support.attacks"]
 
 
 def pytest_addoption(parser):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 import yaml
-from cluster.harness import binaries
-from cluster.harness.layout import cache
+from support.tools import tool
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts/sandfleet"
@@ -22,19 +19,9 @@ RELEASE = NAMESPACE = "sandfleet"
 Json = dict
 
 
-def helm() -> Path:
-    """On the path or in the cache of the test cluster's programs; it is never built here. Skips without it."""
-    if found := shutil.which("helm"):
-        return Path(found)
-    built = [path for path in (cache() / "bin").glob("helm-*/helm") if binaries.intact(path.parent)]
-    if not built:
-        pytest.skip("needs helm, which is neither on the path nor in the cache (make cluster-binaries builds it)")
-    return max(built, key=lambda path: path.stat().st_mtime)
-
-
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`helm template RELEASE CHART` with the arguments; it talks to no cluster."""
-    command = [str(helm()), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, *arguments]
+    command = [str(tool("helm")), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, *arguments]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=clean, timeout=60)
 

@@ -6,9 +6,10 @@ import re
 import subprocess
 
 import pytest
-from chart.helm_chart import CHART, NAMESPACE, RELEASE, Json, helm, named, rendered
+from chart.helm_chart import CHART, NAMESPACE, RELEASE, Json, named, rendered
 from sandfleet_operator.api.kinds.meta import GROUP
 from sandfleet_operator.plan.pods import names
+from support.tools import tool
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 # Keys that others may write: owners of sandboxes, for one trace with their callers.
@@ -73,7 +74,7 @@ def test_the_policy_can_be_switched_off() -> None:
 @pytest.mark.parametrize(("value", "mark"), [("true", "x"), ("false", " ")])
 def test_the_notes_say_whether_the_policy_is_there(value: str, mark: str) -> None:
     command = [
-        str(helm()),
+        str(tool("helm")),
         "install",
         RELEASE,
         str(CHART),

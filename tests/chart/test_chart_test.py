@@ -105,6 +105,7 @@ def condition(status: str, reason: str, message: str) -> list[dict]:
     ]
 
 
+@pytest.mark.process
 def test_a_sandbox_that_becomes_ready_passes_and_leaves_nothing(server: Server, api, capsys) -> None:
     server.ready = condition("True", "ExecutorAnswers", "code can be run")
     assert program.run(api, ONE, 5) is True

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart.helm_chart import CHART, ROOT, helm, run
+from chart.helm_chart import CHART, ROOT, run
 from chart.test_examples import EXAMPLES, objects, unknown
 from sandfleet_operator.api.kinds.pool import sandbox_pool
 from sandfleet_operator.api.kinds.sandbox import code_sandbox
 from sandfleet_operator.api.kinds.template import sandbox_template
 from support.operator.crd_schemas import SCHEMAS, filled, leaves
 from support.operator.crd_strategies import refusals
+from support.tools import tool
+
+pytestmark = pytest.mark.process
 
 # As kubectl wrote them with that release: every field of each kind, then its examples.
 EARLIER = ROOT / "tests/chart/golden/objects_before_renaming.json"
@@ -111,7 +114,7 @@ def chart(tmp_path: Path) -> Path:
 def refused(chart: Path, values: Json) -> str:
     """What helm says, or nothing."""
     (chart / "given.yaml").write_text(yaml.safe_dump(values))
-    command = [helm(), "template", "one", chart, "--values", chart / "given.yaml"]
+    command = [tool("helm"), "template", "one", chart, "--values", chart / "given.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert bool(done.returncode) == bool(done.stderr)
     return done.stderr

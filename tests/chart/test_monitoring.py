@@ -116,6 +116,7 @@ def test_what_the_first_command_of_a_section_asks_for_exists(alert: str, command
     assert "deploy/" not in command
 
 
+@pytest.mark.slow
 def test_the_columns_that_the_sections_speak_of_are_shown() -> None:
     assert {"Warm", "Starting", "Waiting", "Reason"} <= set(kinds()["sbp wide"])
     assert "kubectl get sbp -A -o wide" in dict(FIRST)["SandfleetClaimsWait"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart.helm_chart import CHART, NAMESPACE, ROOT, helm, named, rendered
+from chart.helm_chart import CHART, NAMESPACE, ROOT, named, rendered
 from sandfleet._fleets.cluster import GATEWAY, GATEWAY_PORT
 from sandfleet_operator.__main__ import CREDENTIALS
 from sandfleet_operator.api.settings import Settings
@@ -26,6 +26,7 @@ from sandfleet_operator.plan.pods.volume import workspace_claim
 from support.operator.builders import SETTINGS, a_sandbox, a_sandbox_template, opens
 from support.operator.crd_schemas import CRDS
 from support.pod_security import restricted_violations
+from support.tools import tool
 
 FULL = (
     "operator.podDisruptionBudget.enabled=true", "fleet.podDisruptionBudget.enabled=true", "runtimeClass.create=true",
@@ -139,7 +140,15 @@ def test_a_lease_that_an_earlier_release_made_is_not_deleted_by_an_upgrade(
     decide = '{{ include "sandfleet.earlierLease" (dict "root" $ "found" .Values.found) }}'
     (made / "templates/decide.yaml").write_text(decide)
     (made / "given.yaml").write_text(json.dumps({"found": found, "commonLabels": {}}))
-    command = [helm(), "template", "one", made, "--values", made / "given.yaml", *(["--is-upgrade"] if upgrade else [])]
+    command = [
+        tool("helm"),
+        "template",
+        "one",
+        made,
+        "--values",
+        made / "given.yaml",
+        *(["--is-upgrade"] if upgrade else []),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     leases = [one for one in yaml.safe_load_all(done.stdout) if one]
     assert [one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in leases] == ["keep"] * kept

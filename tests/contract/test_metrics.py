@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 from sandfleet import AsyncFleet, AsyncSandbox, tool
 from sandfleet_api.fleet.v1 import fleet_pb2
+from support import tools
 from support.fleet.process import PATIENCE, a_fleet
 from support.pages import ROOT
-from support.programs import built
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -145,7 +145,7 @@ async def test_prometheus_itself_reads_the_metrics_and_answers_queries_about_the
         scrapes.append(tmp_path / f"{number}.prom")
         scrapes[-1].write_text(scraped(process))
     rules = ROOT / "charts/sandfleet/files/alerts.yaml"
-    command = [str(built("prometheus")), str(rules), str(asked), "60", *map(str, scrapes)]
+    command = [str(tools.tool("prometheus")), str(rules), str(asked), "60", *map(str, scrapes)]
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, check=False, timeout=PATIENCE
     )

@@ -24,7 +24,7 @@ from sandfleet.observe.spans.store import SpanStore, read
 from sandfleet.observe.spans.tree import gaps, trees
 from support.fleet.process import a_fleet
 from support.ports import free_port
-from support.programs import built
+from support.tools import tool
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 CANARY = "canary-3b9c"
@@ -250,7 +250,7 @@ service:
 
 def test_a_real_collector_passes_on_the_whole_trace(tmp_path):
     """Two variables are all that the program has; the collector sends what it took to a receiver of ours."""
-    program, port = built("collector"), free_port()
+    program, port = tool("collector"), free_port()
     path, config = tmp_path / "t.db", tmp_path / "collector.yaml"
     with closing(SpanStore.open(path)) as store, Receiver(store, 0) as receiver:
         config.write_text(COLLECTOR.replace("PORT", str(port)).replace("ENDPOINT", receiver.endpoint))

@@ -17,6 +17,7 @@ PACKAGES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("folder", PACKAGES)
 def test_a_wheel_has_the_packages_of_its_distribution(folder: str, tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]

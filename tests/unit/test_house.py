@@ -59,6 +59,7 @@ def requirements_of(name: str) -> set[str]:
     return {name_of(need).replace("_", "-").lower() for need in needed}
 
 
+@pytest.mark.process
 def test_the_generated_code_is_what_the_protos_say(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts/proto.sh", tmp_path], check=True, capture_output=True)
     for path in tracked("proto/gen"):
@@ -69,6 +70,7 @@ def test_the_generated_code_is_what_the_protos_say(tmp_path: Path) -> None:
     assert made == {path.relative_to(ROOT / "proto/gen") for path in tracked("proto/gen")}
 
 
+@pytest.mark.process
 def test_no_file_does_two_jobs() -> None:
     long = {path.name: lines for path in tracked("*.py") if (lines := len(path.read_text().splitlines())) > MAX_LINES}
     generated = {name: lines for name, lines in long.items() if "_pb2" in name}
@@ -85,6 +87,7 @@ def test_the_lock_has_hashes_and_names_no_index() -> None:
     assert not re.search(r"https?://|--(extra-)?index-url|--find-links|file:", lock)
 
 
+@pytest.mark.process
 def test_no_committed_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
     hosts = re.compile(
         rb"https?://[^\s\"']*(pypi|registry\.npmjs|proxy\.golang|deb\.debian)|(?<![\w./])/(work/|root/\.)"
@@ -119,6 +122,7 @@ PLAIN = (
 NOT_PROSE = ("tests/support/prose.py", "tests/unit/test_house.py")
 
 
+@pytest.mark.process
 def test_prose_names_its_subjects_and_keeps_to_120_columns() -> None:
     texts = [path for path in tracked(*PLAIN) if str(path.relative_to(ROOT)) not in NOT_PROSE]
     assert [f"{path.relative_to(ROOT)}:{fault}" for path in texts for fault in prose.faults(path)] == []
@@ -147,6 +151,7 @@ def test_prose_with_faults_is_refused_and_tables_urls_and_code_are_not(
     assert len(list(prose.faults(path))) == faults
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_paths_in_the_maps_exist(name: str) -> None:
     """A path may leave out the folders above it; a reserved room need not exist yet."""

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tomllib
 
+import pytest
 import yaml
 from cluster.harness.layout import REPOSITORY
 from cluster.harness.manifests import runtime_classes
@@ -37,6 +38,7 @@ def test_the_script_puts_gvisor_on_the_nodes_that_the_runtime_class_selects():
     assert selector[1] == label
 
 
+@pytest.mark.process
 def test_the_script_is_sound_as_far_as_a_shell_can_tell():
     assert subprocess.run(["bash", "-n", SCRIPT], check=False).returncode == 0
     if linter := shutil.which("shellcheck"):

@@ -20,6 +20,7 @@ def test_each_public_name_has_its_place(name: str) -> None:
     assert re.search(heading.replace(name, shown), PAGE) or re.search(in_the_tree_of_errors, PAGE)
 
 
+@pytest.mark.process
 def test_the_page_is_what_the_source_says() -> None:
     assert script.page() == PAGE
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support import quarantine
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
 from support import quarantine

@@ -66,6 +66,7 @@ def imports_of(package: str) -> dict[str, set[str]]:
     return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", SOURCES)
 def test_no_file_or_function_is_longer_than_the_house_allows(package: str) -> None:
     long = {

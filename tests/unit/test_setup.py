@@ -22,6 +22,7 @@ def chosen(folder: Path, **pythons: bool) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("pythons", "taken"),
     [
@@ -36,6 +37,7 @@ def test_the_first_python_that_is_new_enough_is_taken(tmp_path: Path, pythons: d
     assert chosen(tmp_path, **pythons).stdout == f"{tmp_path}/{taken}\n"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("pythons", "said"), [({"python3": False}, "and Python 3.10.1 is"), ({}, "and no Python 3 is")]
 )

@@ -61,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("down", help="end it and leave nothing")
     commands.add_parser("check", help="say whether this machine can run one, and what it lacks")
     commands.add_parser("s3", help="serve S3 to the machine and the cluster, until Ctrl-C")
-    commands.add_parser("binaries", help="build what the cache lacks")
+    building = commands.add_parser("binaries", help="build what the cache lacks")
+    building.add_argument("names", nargs="*", help="these programs alone")
     commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
     commands.add_parser("testkit-image", help="write the tests' own image, for kind").add_argument("archive", type=Path)
     commands.add_parser("load-image", help="put an OCI archive into the node").add_argument("archive", type=Path)
@@ -96,8 +97,8 @@ def main() -> int:
         case "s3":
             _s3(layout, say)
         case "binaries":
-            with steps("cluster", binaries.planned(cache())) as say:
-                binaries.provide(cache(), say)
+            with steps("cluster", binaries.planned(cache(), arguments.names)) as say:
+                binaries.provide(cache(), say, arguments.names)
         case "base-image":
             print(base_image.make(cache(), say))
         case "testkit-image":

@@ -11,6 +11,7 @@ from sandfleet_operator.api.kube import LEASE, Ref, Unreachable, failure
 from sandfleet_operator.cluster.elector import Elector
 from sandfleet_operator.cluster.lease import Lease
 from sandfleet_operator.plan.leadership import Terms
+from support.examples import examples
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import MemoryKube
 from transition.fake_time import run
@@ -219,8 +220,9 @@ SKIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(SKIES, min_size=1, max_size=12), min_size=3, max_size=3), st.integers(0, 2**16))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_under_any_faults_no_two_lead_at_once_and_no_number_is_reused(skies, seed):
     async def go() -> None:
         async with Bed() as bed:

@@ -400,7 +400,7 @@ def _close(one):
             file.close()
 
 
-TestStreams = Streams.TestCase
+TestStreams = pytest.mark.slow(Streams.TestCase)
 TestStreams.settings = settings(
     max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -68,6 +68,7 @@ def play(what, place):
         runner.run(story(what, place))
 
 
+@pytest.mark.slow
 @settings(
     derandomize=True,
     max_examples=EXAMPLES,

@@ -32,6 +32,7 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.fleet.reviews.tool_calls import ToolCalls
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
+from support.examples import examples
 
 REVIEWER = "reviewer"
 HARMFUL = [b"import os"]
@@ -319,7 +320,7 @@ class Stories(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -359,6 +360,7 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_the_stories_find_each_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTANTS[name])

@@ -10,6 +10,7 @@ import random
 from dataclasses import replace
 from unittest import mock
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api import kube
@@ -386,6 +387,7 @@ def _play(plan):
     assert not loose, loose
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(plan=PLANS)
 def test_a_pod_always_has_one_holder_and_in_the_end_nothing_is_left(plan):

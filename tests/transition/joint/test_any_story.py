@@ -2,10 +2,13 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transition.joint.play import faults
 from transition.joint.story import PLANS, Story
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 

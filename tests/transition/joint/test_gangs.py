@@ -13,6 +13,8 @@ from transition.joint import gang_scenarios as scenarios
 from transition.joint.play import faults
 from transition.mutant import Mutant
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of a claimed gang. The short profile looks at some of them.
 WRITES, STEP = 40, 1 if EXAMPLES > 5 else 9

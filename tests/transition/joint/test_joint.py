@@ -7,6 +7,8 @@ from transition.joint.mutants import MUTANTS
 from transition.joint.play import faults
 from transition.joint.scenarios import a_forged_binding, an_annotation_of_any_content, an_ordinary_day, crash
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the ordinary day. The short profile looks at some of them.
 WRITES, STEP = 84, 1 if EXAMPLES > 5 else 28

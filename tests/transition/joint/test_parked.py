@@ -11,6 +11,8 @@ from transition.joint.play import faults
 from transition.joint.scenarios import a_late_end, a_parked_day, an_unattended_day, crash
 from transition.mutant import Mutant
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the day. The short profile looks at some of them.
 WRITES, STEP = 96, 1 if EXAMPLES > 5 else 18

@@ -23,6 +23,8 @@ from transition.joint.play import faults
 from transition.joint.scenarios import crash
 from transition.mutant import Mutant
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of a_queue_of_two, which has more of them. The short profile looks at some of them.
 WRITES, STEP = 70, 1 if EXAMPLES > 5 else 23

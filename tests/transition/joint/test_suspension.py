@@ -10,6 +10,8 @@ from transition.joint.play import faults
 from transition.joint.scenarios import a_suspended_day, crash
 from transition.mutant import Mutant
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the day. The short profile looks at some of them.
 WRITES, STEP = 60, 1 if EXAMPLES > 5 else 20

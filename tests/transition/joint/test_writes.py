@@ -12,6 +12,8 @@ from support.fakes.kube_memory import Before
 from transition.joint.play import faults
 from transition.joint.scenarios import is_warm
 
+pytestmark = pytest.mark.slow
+
 # Seconds after which nothing is left to write.
 CALM = 60.0
 # Seconds for which a claim is young, and less.

@@ -12,6 +12,8 @@ from transition.joint import young_scenarios as scenarios
 from transition.joint.play import faults
 from transition.mutant import Mutant
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the day with a crash. The short profile looks at some of them.
 WRITES, STEP = 40, 1 if EXAMPLES > 5 else 9

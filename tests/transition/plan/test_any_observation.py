@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.conditions import Reason
@@ -31,6 +32,7 @@ from sandfleet_operator.plan.sandbox.binding import claims_own, current_uid, set
 from sandfleet_operator.plan.sandbox.dependencies import is_own
 from sandfleet_operator.plan.sandbox.observed import Contact, Heard, Observed, Pod, Trouble
 from sandfleet_operator.plan.sandbox.status import is_unchanged
+from support.examples import examples
 from support.operator.builders import opens
 from transition.builders import (
     META,
@@ -307,7 +309,8 @@ def the_egress_targets_are_bounded(seen):
     assert not seen.sandbox.meta.deleting or not made.actions
 
 
-@settings(max_examples=300)
+@pytest.mark.slow
+@settings(max_examples=examples(300))
 @given(SEEN)
 def test_every_plan_keeps_the_invariants(seen):
     # To draw an observation costs more than all of them.

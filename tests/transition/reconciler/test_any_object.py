@@ -3,6 +3,7 @@
 import asyncio
 import os
 
+import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, NODE, PERSISTENT_VOLUME_CLAIM, POD, Ref
@@ -44,6 +45,7 @@ async def story(what, place):
         assert not [one for one in world.cluster.wrong if "ended by itself" in one]
 
 
+@pytest.mark.slow
 @settings(
     derandomize=True,
     max_examples=EXAMPLES,

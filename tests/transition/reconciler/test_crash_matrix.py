@@ -12,6 +12,8 @@ from transition.fake_time import run
 from transition.scenarios import SCENARIOS, delete
 from transition.world import World
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[[World], Before | After | None]
 
 

@@ -191,7 +191,7 @@ class Stories(RuleBasedStateMachine):
         assert self.objects.held == {}
 
 
-TestStories = Stories.TestCase
+TestStories = pytest.mark.slow(Stories.TestCase)
 TestStories.settings = settings(max_examples=EXAMPLES, stateful_step_count=30)
 
 

@@ -26,7 +26,7 @@ from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import exposition
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, of_kind
-from support.programs import built
+from support.tools import tool
 
 RULES = CHART / "files/alerts.yaml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
@@ -216,7 +216,7 @@ def played(tmp_path, fault=None, queries=()):
         scrapes[-1].write_text(plane.scrape())
     asked = tmp_path / "queries"
     asked.write_text("\n".join(queries))
-    command = [str(built("prometheus")), str(RULES), str(asked), str(STEP), *map(str, scrapes)]
+    command = [str(tool("prometheus")), str(RULES), str(asked), str(STEP), *map(str, scrapes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -16,6 +16,8 @@ from sandfleet_operator.telemetry import probes as module
 from sandfleet_operator.telemetry.probes import Probes, Standing
 from transition.mutant import Mutant
 
+pytestmark = pytest.mark.process
+
 LEADS = Standing(ready=True, leads=True, leader="fleet-0_1", fencing=3)
 STANDBY = Standing(ready=True, leads=False, leader="fleet-0_1")
 STARTING = Standing(ready=False, leads=False)

@@ -21,7 +21,10 @@ from sandfleet.values.tools import Tool, ToolLimits
 from sandfleet_executor.core.tools import calls
 from sandfleet_executor.core.tools.calls import PATIENCE, Acknowledged, Calls, Cancelled, Sent
 from sandfleet_executor.core.tools.values import Call, Caller, Failure, Kind, Value
+from support.examples import examples
 from transition.mutant import Mutant
+
+pytestmark = pytest.mark.slow
 
 ONCE, AGAIN = "once", "again"
 # So small that a story reaches them.
@@ -349,7 +352,7 @@ def play(**options):
 
 def test_any_story_ends_well():
     with small_bounds():
-        play(max_examples=60)
+        play(max_examples=examples(60))
 
 
 def _forgets_all(self, outstanding):

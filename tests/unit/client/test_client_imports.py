@@ -16,6 +16,7 @@ from sandfleet.values.execution import Execution, ExecutionError, Logs, Outcome,
 HEAVY = ("grpc", "google.protobuf", "opentelemetry", "sandfleet_api", "sandfleet_operator", "sandfleet_executor")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "line", ["import sandfleet", "from sandfleet import Sandbox, AsyncSandbox", "import sandfleet.cli"]
 )

@@ -47,6 +47,7 @@ def test_each_shipped_load_has_its_result():
     assert sorted(name for name, policy in RESULTS if policy == "fair") == shipped()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "policy"), RESULTS)
 def test_a_shipped_load_comes_to_the_same_waits_and_shares(name, policy):
     load = read_load(yaml.safe_load(text_of(name)))

@@ -15,6 +15,7 @@ from simulation.fit import fit, smallest
 from simulation.load import read_load, sessions
 from simulation.measures import jain, max_min, measure, quantile
 from simulation.replay import replay
+from support.examples import examples
 
 TEAMS = """
 fleet: {sandboxes: 10, warm: 4, starting: 4, startSeconds: 2}
@@ -105,7 +106,7 @@ def test_a_flood_delays_the_other_team_by_far_less_in_fair_turns_than_first_come
 SHARES = st.dictionaries(st.sampled_from("abcde"), st.tuples(st.integers(0, 50), st.integers(1, 5)), min_size=1)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SHARES, st.integers(0, 100))
 def test_max_min_shares_are_within_demand_use_all_capacity_and_favour_the_smallest(teams, capacity):
     demands = {name: float(demand) for name, (demand, _) in teams.items()}
@@ -150,6 +151,7 @@ def test_a_fit_keeps_the_bound_and_one_sandbox_less_does_not():
     assert p99(found.sandboxes) <= 5.0 < p99(found.sandboxes - 1)
 
 
+@pytest.mark.slow
 def test_a_comparison_is_a_table_or_json_and_the_same_picture_each_time(tmp_path, capsys):
     load = tmp_path / "load.yaml"
     load.write_text(TEAMS)

@@ -250,6 +250,7 @@ def test_sandboxes_are_listed_as_a_table_and_as_json(fake: FakeFleet, capsys: py
     assert json.loads(capsys.readouterr().out) == []
 
 
+@pytest.mark.process
 def test_the_doctor_says_why_there_is_no_isolation_where_bubblewrap_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,6 +263,7 @@ def test_the_doctor_says_why_there_is_no_isolation_where_bubblewrap_is_missing(
     assert json.loads(capsys.readouterr().out)["isolation"] == "none"
 
 
+@pytest.mark.process
 def test_the_doctor_tries_a_namespace_and_reports_bubblewraps_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,6 +294,7 @@ def test_the_verdict_follows_the_needed_checks(checks: list[Check], level: Isola
     assert doctor.verdict(checks) is level
 
 
+@pytest.mark.process
 def test_a_closed_or_full_output_is_no_traceback(fake: FakeFleet, script: str) -> None:
     def run(redirection: str) -> "subprocess.CompletedProcess[str]":
         line = f'"$0" -m sandfleet run "$1" {redirection}'

@@ -265,6 +265,7 @@ def test_queues_are_drawn_on_a_terminal_and_written_as_lines_elsewhere(
     assert [call.request.namespace for call in fake.called("ListQueues")] == [""] * 4
 
 
+@pytest.mark.process
 def test_a_bare_name_is_in_the_namespace_on_a_cluster(
     fake: FakeFleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from sandfleet.cli.create import add_arguments, kept
 from sandfleet.errors import UnavailableError
 
 
+@pytest.mark.process
 def test_a_background_process_that_ends_silently_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SANDFLEET_ADDRESS", raising=False)
     monkeypatch.setattr(sys, "executable", "/bin/true")

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet.codeact import Conversation, FinalAnswer, NoAction, RunCode, RunCommand
 from sandfleet.codeact.policies import blocks, protocol
+from support.examples import examples
 
 PIECES = [
     "```", "```python\n", "```py\n", "```bash\n", "```json\n", "~~~python\n", "~~~", "````\n", "\n```\n", "\n~~~\n",
@@ -52,7 +53,7 @@ def code_of(action: object) -> str:
     return ""
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(INNER, TAGS, REPLIES, st.sampled_from(["", "I count.\n"]))
 def test_what_stands_in_thinking_is_never_run(inner: str, tags: tuple[str, str], rest: str, before: str) -> None:
     secret = "```python\nTHOUGHT\n```\n<execute>THOUGHT</execute>\n"

@@ -28,6 +28,8 @@ from sandfleet.codeact.policies.openai import OpenAIPolicy
 from sandfleet.values.execution import Outcome
 from support.client.chat_endpoint import Endpoint
 
+pytestmark = pytest.mark.process
+
 TASK = Conversation("How many?")
 
 

@@ -41,6 +41,8 @@ from sandfleet.codeact.policies.threads import DaemonThreads
 from sandfleet.values.execution import Outcome
 from support.client.chat_endpoint import Endpoint
 
+pytestmark = pytest.mark.process
+
 TASK = Conversation("How many?")
 
 

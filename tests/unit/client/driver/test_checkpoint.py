@@ -58,6 +58,7 @@ async def test_the_task_of_a_killed_process_goes_on_in_its_sandbox(path):
     await next_.close()
 
 
+@pytest.mark.process
 async def test_a_process_that_is_gone_is_dead_at_once(path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

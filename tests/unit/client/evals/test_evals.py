@@ -39,6 +39,7 @@ def test_pass_at_more_than_there_are_is_not_known():
     assert math.isnan(pass_at(3, Counted(2, 1)))
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_about_95_times_of_100():
     chance, held = Random(1), 0
     for _ in range(200):

@@ -30,6 +30,8 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.executors.authority import Authority
 from support.client.fake_kubectl import Kubectl
 
+pytestmark = pytest.mark.process
+
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 AWAY = Queued(0, None, FLEET_UNAVAILABLE)
 

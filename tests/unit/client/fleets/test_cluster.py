@@ -20,6 +20,8 @@ from sandfleet.errors import (
 from sandfleet.sandbox import AsyncSandbox
 from support.client.fake_kubectl import Kubectl, a_token
 
+pytestmark = pytest.mark.process
+
 FORWARD = ["port-forward", "--namespace", "sandfleet-system", "--address", "127.0.0.1"]
 
 

@@ -10,6 +10,8 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.sandbox import Isolation
 from support.client.fake_kubectl import Kubectl
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == open_before
 
 
+@pytest.mark.process
 def test_a_fleet_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(

@@ -14,6 +14,8 @@ from sandfleet._fleets import port_forward
 from sandfleet.errors import UnavailableError
 from support.client.fake_kubectl import Kubectl
 
+pytestmark = pytest.mark.process
+
 ADDRESS = "127.0.0.1:40001"
 # A program that forwards, says so, and waits.
 PROGRAM = """

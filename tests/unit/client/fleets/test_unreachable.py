@@ -31,6 +31,7 @@ def nowhere(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         yield address
 
 
+@pytest.mark.process
 async def test_a_connection_is_refused_at_once(nowhere: str, request: pytest.FixtureRequest) -> None:
     with pytest.raises(UnavailableError) as refused:
         await AsyncFleet.connect(nowhere)

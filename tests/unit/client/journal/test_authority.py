@@ -19,6 +19,7 @@ from sandfleet.journal.statements import Keys
 from sandfleet_executor.core.journal import records as executors
 from sandfleet_operator.executors.authority import Authority
 from sandfleet_operator.executors.tokens import TokenKey, public_bytes, public_jwk, vouched_by
+from support.examples import examples
 
 AUTHORITY, OTHER = Authority.new(1e9), Authority.new(1e9)
 
@@ -157,7 +158,7 @@ def test_a_key_of_another_curve_is_no_authority():
 (KEY,) = signatures.read_authorities(AUTHORITY.pem)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.binary(max_size=100), st.integers(0, 71), st.integers(1, 255))
 def test_a_signature_holds_for_its_message_and_no_change_of_it_does(message, place, change):
     signature = AUTHORITY.key.sign(message, ec.ECDSA(hashes.SHA256()))

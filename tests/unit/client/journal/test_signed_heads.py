@@ -16,6 +16,7 @@ from sandfleet.journal.verify import FaultKind, verify
 from sandfleet_executor.core.journal import records as executors
 from sandfleet_operator.executors.tokens import KeyRing, TokenKey, public_jwk
 from sandfleet_operator.plan import witness
+from support.examples import examples
 
 POD = "pod-1"
 KEY = TokenKey("k1", Ed25519PrivateKey.from_private_bytes(b"1" * 32), 0.0)
@@ -57,7 +58,7 @@ def test_client_and_fleet_make_the_same_statement(session, pod, number, time):
     assert statements.statement(one) == witness.statement(session, pod, witness.Head(number, "a" * 64), time)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=200), st.data())
 def test_signatures_are_checked_as_the_library_does(seed, message, data):
     private = Ed25519PrivateKey.from_private_bytes(seed)

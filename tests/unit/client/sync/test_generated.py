@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[4]
 SYNC = ROOT / "agent-client/src/sandfleet/_sync"
 
 
+@pytest.mark.process
 def test_the_sync_client_is_what_the_async_classes_say() -> None:
     checked = subprocess.run(
         [sys.executable, ROOT / "scripts/sync.py", "--check"], capture_output=True, text=True, check=False

@@ -252,6 +252,7 @@ def address() -> Iterator[str]:
     server.stdout.close()
 
 
+@pytest.mark.process
 def test_a_child_forked_between_two_uses_has_a_loop_of_its_own(address: str) -> None:
     said = forked(f"""
         def use():
@@ -282,6 +283,7 @@ USES = [
 ]
 
 
+@pytest.mark.process
 def test_a_sandbox_in_a_forked_child_is_refused_in_words_and_the_child_ends_well(address: str) -> None:
     said = forked(f"""
         fleet = Fleet.connect({address!r})
@@ -305,6 +307,7 @@ def test_a_sandbox_in_a_forked_child_is_refused_in_words_and_the_child_ends_well
     assert said.splitlines() == [*(f"{use} UnavailableError Forked" for use in USES), "child 0", "ok"]
 
 
+@pytest.mark.process
 def test_a_sandbox_in_another_event_loop_is_refused_in_words(address: str) -> None:
     async def connect() -> tuple[AsyncFleet, AsyncSandbox, AsyncCommandHandle]:
         fleet = await AsyncFleet.connect(address)
@@ -335,6 +338,7 @@ def test_a_sandbox_in_another_event_loop_is_refused_in_words(address: str) -> No
         first.run(fleet.close())
 
 
+@pytest.mark.process
 def test_a_child_forked_while_a_connection_is_open_gets_an_error_instead_of_hanging(address: str) -> None:
     said = forked(f"""
         sandbox = Sandbox.connect("s-1", fleet=Fleet.connect({address!r}))

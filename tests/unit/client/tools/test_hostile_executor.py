@@ -269,6 +269,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limits", "reason"), LIMITS.values(), ids=LIMITS)
 async def test_calls_beyond_a_limit_are_refused_whatever_the_executor_sends(limits, reason):
     begun, gate, liar = [], asyncio.Event(), Liar()
@@ -290,6 +291,7 @@ async def test_calls_beyond_a_limit_are_refused_whatever_the_executor_sends(limi
             assert await liar.heard("c0", "c1") == ['"x"', '"x"']
 
 
+@pytest.mark.slow
 async def test_control_a_tool_without_limits_runs_as_often_as_it_is_called():
     begun, gate, liar = [], asyncio.Event(), Liar()
 
@@ -381,6 +383,7 @@ async def answered_without_a_reader(most):
             return waiting.most
 
 
+@pytest.mark.slow
 async def test_an_executor_that_reads_no_answers_gets_no_further_with_its_calls():
     assert await answered_without_a_reader(32) <= 33
     # Control: with the bound far away they pile up.

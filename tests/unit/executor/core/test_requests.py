@@ -116,6 +116,7 @@ def test_a_command_is_one_payload(argv, shell, payload):
     assert requests.command_payload(argv, shell) == payload
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "shell", "why"),
     [

@@ -232,6 +232,7 @@ def test_the_runbook_has_an_entry_for_each_reason_of_a_pool_of_a_queue_and_of_se
     assert [one.value for one in reasons if f"### {one.value}\n" not in text] == []
 
 
+@pytest.mark.process
 def test_the_reference_is_up_to_date():
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/reference.py", "--check"], capture_output=True, text=True, check=False

@@ -34,6 +34,7 @@ def test_a_new_reason_is_told_at_once_and_a_new_position_the_later_the_more_clai
     assert watch.tell(news, 50.0 + after) is at_once
 
 
+@pytest.mark.slow
 async def test_thousands_that_move_on_all_the_time_are_told_some_hundred_times_a_second():
     watches, many, seconds = ClaimWatches(lambda _: None), 10_000, 60
     opened = {number: watches.open(number) for number in range(many)}

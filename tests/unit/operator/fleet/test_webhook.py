@@ -153,6 +153,7 @@ def server():
     made.server_close()
 
 
+@pytest.mark.process
 def test_a_real_receiver_gets_the_body_and_no_redirect_is_followed(server, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     url, received = server

@@ -127,6 +127,7 @@ async def test_what_was_signed_survives_as_text(executor, audit):
     assert len(text) < 1000
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20) | st.builds(json.dumps, st.recursive(st.none() | st.integers() | st.text(), st.lists)))
 def test_an_annotation_that_is_no_signed_head_is_none(text):
     assert remembered(text, "team/s", "uid-1") is None

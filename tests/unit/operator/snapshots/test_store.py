@@ -15,13 +15,14 @@ from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.cutter import LEAST, MOST, Cutter
 from sandfleet_operator.snapshots.keys import SecretKeys, key_file
 from sandfleet_operator.snapshots.store import SnapshotStore, open_store
+from support.examples import examples
 from support.snapshots import KEYS, ROOT, Clock, MemoryObjects, flat, load, save, store_in_memory, trees
 
 BIG = {b"%03d" % number: os.urandom(200_000) for number in range(40)}
 
 
 @given(trees("state"), trees(), st.binary(max_size=100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_snapshot_is_read_as_it_was_saved(state: list, workspace: list, facts: bytes) -> None:
     store = store_in_memory()
     manifest = save(store, "team", [*state, *workspace], facts=facts)
@@ -315,6 +316,7 @@ def test_real_threads_save_the_same(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("url", ["", "file://host/x", "file:x", "http://a/b", "s3:///b", "s3://bucket?color=red"])
 def test_urls_that_name_no_store_are_refused(url: str) -> None:
     with pytest.raises(SnapshotError) as refused:
@@ -357,10 +359,11 @@ def test_whichever_operation_fails_the_snapshot_is_whole_or_nothing_of_it_is_lef
 SIZES = st.sampled_from([0, 10, 70_000, 300_000, 1_200_000])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(SIZES, st.sampled_from(["same", "changed", "gone", "new"])), max_size=14), st.integers(0, 1000)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_data_that_have_not_changed_are_taken_over_and_are_the_same_when_they_are_read(
     files: list[tuple[int, str]], seed: int
 ) -> None:

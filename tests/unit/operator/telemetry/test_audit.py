@@ -155,6 +155,7 @@ def collector():
     server.server_close()
 
 
+@pytest.mark.process
 def test_records_reach_a_collector_as_otlp_logs(collector, monkeypatch):
     endpoint, received = collector
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)

@@ -17,6 +17,8 @@ from sandfleet.observe.spans import receiver
 from sandfleet.observe.spans.receiver import Receiver
 from sandfleet.observe.spans.store import SpanStore, newest, read
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def path(tmp_path):

@@ -68,6 +68,7 @@ json = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(["event", "matches", "start", "end", "omitted", "found"]), json), st.binary())
 def test_any_answer_is_read_or_refused(header, payload):
     for read in (lambda: looks.completion(header, ASKED), lambda: looks.inspection(header, payload)):

@@ -103,6 +103,7 @@ def test_a_raised_capacity_keeps_what_would_have_been_forgotten(count):
     assert [number for number, _ in log.read(1, 0)] == list(range(1, count + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

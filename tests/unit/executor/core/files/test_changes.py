@@ -25,6 +25,7 @@ from sandfleet_executor.core.files.changes import (
     Index,
 )
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
+from support.examples import examples
 
 
 def index_with(*paths):
@@ -315,5 +316,5 @@ class RealFiles(RuleBasedStateMachine):
 
 TestRealFiles = RealFiles.TestCase
 TestRealFiles.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(50), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -23,6 +23,7 @@ from sandfleet_executor.effects.executions.store import log as stores
 from sandfleet_executor.effects.executions.store.files import File, StoreError
 from sandfleet_executor.effects.executions.store.log import Store
 from sandfleet_executor.servicers.convert import common as convert
+from support.examples import examples
 
 MIB = 1 << 20
 MARK = b"m" * 16
@@ -279,7 +280,7 @@ async def test_executions_that_run_wait_or_begin_while_the_sandbox_ends_are_stop
         assert (execution.cause, execution.stopped.result()) == (Cause.LEASE, 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(cut=st.integers(0, 4000), junk=st.binary(max_size=40), data=st.data())
 def test_a_file_that_was_cut_off_anywhere_gives_a_prefix_of_what_stood_there(tmp_path_factory, cut, junk, data):
     folder = tmp_path_factory.mktemp("state")

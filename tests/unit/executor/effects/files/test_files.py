@@ -184,6 +184,7 @@ def make_socket(path):
         os.close(folder)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("make", [make_fifo, make_socket])
 def test_what_is_no_regular_file_is_neither_read_nor_written(world, make):
     make(world.workspace / "odd")

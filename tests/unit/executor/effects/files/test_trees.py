@@ -177,12 +177,14 @@ def grow_chain(base, levels):
     os.close(fd)
 
 
+@pytest.mark.slow
 def test_a_tree_of_two_thousand_levels_is_removed(world):
     grow_chain(world.workspace, 2000)
     files.remove(world.pins, b"d", recursive=True)
     assert os.listdir(world.workspace) == []
 
 
+@pytest.mark.slow
 def test_a_tree_of_two_thousand_levels_is_moved_to_the_other_root(world):
     grow_chain(world.workspace, 2000)
     files.move(world.pins, b"d", b"/tmp/d", overwrite=False)
@@ -191,6 +193,7 @@ def test_a_tree_of_two_thousand_levels_is_moved_to_the_other_root(world):
     assert os.listdir(world.tmp) == []
 
 
+@pytest.mark.slow
 def test_a_wide_tree_is_removed(world):
     for outer in range(30):
         for inner in range(30):
@@ -200,6 +203,7 @@ def test_a_wide_tree_is_removed(world):
     assert os.listdir(world.workspace) == []
 
 
+@pytest.mark.slow
 def test_a_removal_races_with_links_and_never_leaves_the_tree(world):
     outside = world.base / "outside"
     outside.mkdir()

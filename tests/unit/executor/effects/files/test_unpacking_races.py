@@ -61,6 +61,7 @@ def unpack(world, data, **options):
     return unpacker
 
 
+@pytest.mark.slow
 def test_a_directory_that_becomes_a_link_in_between_leads_nowhere(world):
     data = tar(directory(b"d"), Member(b"d/f", b"x"), hard_link(b"d/h", b"d/f"), Member(b"d/new/deep", b"x"))
     taken = [unpack(world, data) for _ in range(ROUNDS)]

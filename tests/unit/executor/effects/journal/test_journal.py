@@ -67,6 +67,7 @@ def test_a_line_that_was_cut_off_is_removed_and_told(tmp_path, left):
     assert found[3].body == {"bytes": left, "sha256": records.hash_of(line[:left])}
 
 
+@pytest.mark.slow
 def test_cut_at_any_byte_it_goes_on_behind_the_last_whole_record(tmp_path):
     journal = opened(tmp_path)
     for number in range(8):

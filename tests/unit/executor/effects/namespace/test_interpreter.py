@@ -60,6 +60,7 @@ with contextlib.ExitStack() as opened:
 """
 
 
+@pytest.mark.process
 def test_an_environment_whose_python_is_a_link_in_another_folder_runs_in_a_session(tmp_path: Path) -> None:
     bin_folder = tmp_path / "home/.local/bin"
     bin_folder.mkdir(parents=True)

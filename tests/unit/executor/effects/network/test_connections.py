@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from sandfleet_executor.effects.network.connections import MOST_FROM_INSIDE, Connections
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def connected():

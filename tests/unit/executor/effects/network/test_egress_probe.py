@@ -12,6 +12,8 @@ import pytest
 from sandfleet_executor.core.network.egress_probe import Target, name_servers, question
 from sandfleet_executor.effects.network.egress_probe import reached
 
+pytestmark = pytest.mark.process
+
 RESOLVER = [Target()]
 
 

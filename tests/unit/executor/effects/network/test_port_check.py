@@ -5,6 +5,8 @@ import socket
 import pytest
 from sandfleet_executor.effects.network import port_check
 
+pytestmark = pytest.mark.process
+
 
 def test_only_a_port_on_all_addresses_can_be_left_open():
     assert port_check.left_open("127.0.0.1:1") == []

@@ -6,6 +6,8 @@ import socket
 import pytest
 from sandfleet_executor.effects.network.tunnels import ConnectionIdle, OwnPortError, ResetByPeer, Tunnel, Tunnels
 
+pytestmark = pytest.mark.process
+
 
 def pair():
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -18,10 +18,11 @@ from sandfleet_executor.effects.snapshots.fill import Filler
 from sandfleet_executor.effects.snapshots.scan import Scan
 from sandfleet_executor.effects.snapshots.spool import Pieces, Spool, unnamed_file
 from sandfleet_executor.effects.snapshots.swap import Mark, MarkFile
+from support.examples import examples
 from support.executor.snapshot_trees import GIB, build, restored, saved, seen, trees
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(trees())
 def test_a_tree_comes_back_byte_for_byte(tree):
     with tempfile.TemporaryDirectory() as folder:

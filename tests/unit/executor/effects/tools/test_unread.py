@@ -69,6 +69,7 @@ async def refusals():
     return said.count("TooManyBytes")
 
 
+@pytest.mark.process
 async def test_results_that_no_code_reads_are_refused_beyond_a_bound():
     with mock.patch.object(lines, "MAX_UNREAD", 3 * MIB), mock.patch.object(broker, "UNREAD_SECONDS", 0.2):
         assert await refusals() == CALLS - 3
@@ -77,6 +78,7 @@ async def test_results_that_no_code_reads_are_refused_beyond_a_bound():
         assert await refusals() == 0
 
 
+@pytest.mark.process
 async def test_the_host_s_answers_wait_for_code_that_reads_slowly():
     with mock.patch.object(lines, "MAX_UNREAD", 3 * MIB):
         async with asked() as (made, stream, calls, readers):
@@ -91,6 +93,7 @@ async def test_the_host_s_answers_wait_for_code_that_reads_slowly():
     assert said == ["value"] * CALLS
 
 
+@pytest.mark.process
 async def test_a_failure_waits_for_no_room():
     with mock.patch.object(lines, "MAX_UNREAD", MIB):
         async with asked() as (made, stream, calls, _):

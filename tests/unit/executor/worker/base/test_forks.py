@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 # The process above, which takes orphans, and below it the one that forks.
 ABOVE = """
 import json, os, signal, sys, time

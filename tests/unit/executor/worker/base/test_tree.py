@@ -84,6 +84,7 @@ def test_a_process_shown_with_pid_0_has_gone(monkeypatch, gone):
     assert (tree.read_process(os.getpid()) is None) == gone
 
 
+@pytest.mark.process
 def test_forks_count_with_their_share_of_shared_memory():
     heap = bytearray(os.urandom(1)) * (64 * MIB)
     reader, writer = os.pipe()
@@ -142,6 +143,7 @@ def wait_for(condition):
     raise AssertionError("it never came")
 
 
+@pytest.mark.process
 def test_killing_a_tree_kills_stopped_processes_too():
     line = "sleep 1000 & sleep 1000 & kill -STOP $!; (setsid sleep 1000; :) & echo up; wait"
     root = subprocess.Popen(["bash", "-c", line], stdout=subprocess.PIPE)
@@ -153,6 +155,7 @@ def test_killing_a_tree_kills_stopped_processes_too():
     wait_for(lambda: not any(pid in (left := tree.scan()) and left[pid].state != "Z" for pid in below))
 
 
+@pytest.mark.process
 def test_kill_tree_can_spare_the_root():
     root = subprocess.Popen(["bash", "-c", "sleep 1000 & echo up; wait; exit 7"], stdout=subprocess.PIPE)
     root.stdout.readline()
@@ -162,6 +165,7 @@ def test_kill_tree_can_spare_the_root():
     root.stdout.close()
 
 
+@pytest.mark.process
 def test_many_trees_are_killed_with_few_looks_at_all_processes(monkeypatch):
     roots = [subprocess.Popen(["bash", "-c", "sleep 1000 & wait"]) for _ in range(8)]
     pids = [root.pid for root in roots]
@@ -176,6 +180,7 @@ def test_many_trees_are_killed_with_few_looks_at_all_processes(monkeypatch):
     tree.send_signal(below[:1], signal.SIGKILL)
 
 
+@pytest.mark.process
 def test_a_signal_to_an_ended_process_is_no_error():
     child = subprocess.Popen(["true"])
     child.wait()

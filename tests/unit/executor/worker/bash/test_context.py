@@ -47,6 +47,7 @@ def test_the_end_of_a_cell_has_the_options_of_the_shell():
     assert answers.end.options == [b"checkwinsize", b"extglob", b"globstar"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("state", "silent"), [("S", True), ("T", True), ("Z", True), ("R", False), ("D", False)])
 def test_a_shell_that_has_read_all_and_still_works_is_not_silent(monkeypatch, state, silent):
     shell = bash.Shell()

@@ -6,6 +6,7 @@ import pytest
 from sandfleet_executor.worker.bash import syntax
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "extended", "error"),
     [
@@ -29,6 +30,7 @@ def test_the_first_syntax_error_of_a_script_is_found(tmp_path, monkeypatch, code
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.process
 def test_a_check_that_takes_too_long_finds_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(syntax, "TIMEOUT", 0.1)
     os.mkfifo(tmp_path / "endless")

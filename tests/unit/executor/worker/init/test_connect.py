@@ -8,6 +8,8 @@ import pytest
 from sandfleet_executor.worker.init import connect
 from sandfleet_executor.worker.init.connect import Connections
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def events():

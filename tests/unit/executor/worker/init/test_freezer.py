@@ -33,6 +33,7 @@ def states(pids):
     return {tree.read_process(pid).state for pid in pids}
 
 
+@pytest.mark.process
 def test_processes_stand_still_and_go_on(family):
     freezer = Freezer()
     assert freezer.freeze(5.0)

@@ -27,6 +27,7 @@ def test_ports_are_unknown_when_the_kernel_shows_no_inodes(monkeypatch):
     assert ports.of_trees([1]) == {1: ([], False)}
 
 
+@pytest.mark.process
 def test_ports_of_a_tree_are_those_its_processes_listen_on():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -43,6 +44,7 @@ def test_ports_of_a_tree_are_those_its_processes_listen_on():
     assert (port in found, known) == (True, True)
 
 
+@pytest.mark.process
 def test_ports_are_unknown_when_a_process_has_too_many_descriptors(monkeypatch):
     monkeypatch.setattr(ports, "MAX_LINKS", 1)
     reader, writer = os.pipe()

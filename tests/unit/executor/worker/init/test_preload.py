@@ -8,6 +8,8 @@ import sys
 import pytest
 from sandfleet_executor.worker.init import preload
 
+pytestmark = pytest.mark.process
+
 # The spawner's part in a process of its own, with the modules of a folder.
 PROGRAM = """
 import json, os, signal, sys

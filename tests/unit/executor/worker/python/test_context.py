@@ -23,6 +23,7 @@ def interrupt_at(context, mark):
     return on_output
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "code",
     [

@@ -129,6 +129,7 @@ def test_what_a_module_may_import_is_what_wasmtime_has_of_wasi():
     )
 
 
+@pytest.mark.process
 def test_a_process_that_is_dropped_ends():
     process = Process()
     child = process._process

@@ -40,6 +40,7 @@ async def shown(port, **trusted):
     return x509.load_der_x509_certificate(der)
 
 
+@pytest.mark.process
 async def test_the_certificate_has_the_gateways_name_alone_for_thirty_days(tmp_path):
     async with gateway_bed(tmp_path) as bed:
         found = await shown(bed.port, cadata=bed.world.signing.authority.pem.decode())

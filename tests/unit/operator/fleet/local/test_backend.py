@@ -10,6 +10,8 @@ from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.statedir import OwnerDir
 from support.fleet.builders import TEMPLATE, a_sandbox
 
+pytestmark = pytest.mark.process
+
 SANDBOX = a_sandbox(State.STARTING)
 
 # Reads requests and answers each with the lines that stand in ANSWERS, then stays until its owner goes, or ends.

@@ -53,6 +53,7 @@ def test_a_directory_has_one_owner(tmp_path):
         OwnerDir(tmp_path / "f-1")
 
 
+@pytest.mark.process
 def test_a_sweep_removes_what_dead_owners_left_and_nothing_of_the_living(tmp_path):
     dead = tmp_path / "f-dead"
     script = "import sys, os, pathlib; from sandfleet_operator.fleet.local.statedir import OwnerDir; OwnerDir(pathlib.Path(sys.argv[1])); os._exit(9)"
@@ -84,6 +85,7 @@ def test_a_socket_path_that_the_system_cannot_bind_is_refused_early(tmp_path):
         directory.socket("0123456789ab")
 
 
+@pytest.mark.process
 def test_a_directory_is_removed_whatever_user_code_left_in_it(tmp_path):
     tree = tmp_path / "workspace"
     tree.mkdir()

@@ -3,6 +3,8 @@
 import pytest
 from sandfleet_operator.fleet.local.userids import BLOCK, FALLBACK_FIRST, NoUserIdsError, take_block
 
+pytestmark = pytest.mark.process
+
 WHOLE_MACHINE = "         0          0 4294967295\n"
 
 

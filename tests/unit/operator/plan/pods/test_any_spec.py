@@ -68,6 +68,7 @@ def test_every_rule_of_the_schemas_is_known() -> None:
                 assert all(callable(meaning(rule)) for rule in rules_of(schema))
 
 
+@pytest.mark.slow
 @given(specs("SandboxTemplate"))
 @MANY
 def test_any_template_can_be_read_and_reads_the_same_when_its_defaults_are_filled_in(spec) -> None:
@@ -76,6 +77,7 @@ def test_any_template_can_be_read_and_reads_the_same_when_its_defaults_are_fille
     assert sandbox_template(an_object("SandboxTemplate", filled(SCHEMAS["SandboxTemplate"]["properties"]["spec"], spec))).spec == plain  # fmt: skip
 
 
+@pytest.mark.slow
 @given(specs("CodeSandbox", **NAMED) | specs("CodeSandbox", **INLINE))
 @MANY
 def test_any_sandbox_can_be_read_and_reads_the_same_when_its_defaults_are_filled_in(spec) -> None:
@@ -84,6 +86,7 @@ def test_any_sandbox_can_be_read_and_reads_the_same_when_its_defaults_are_filled
     assert code_sandbox(an_object("CodeSandbox", filled(SCHEMAS["CodeSandbox"]["properties"]["spec"], spec))).spec == plain  # fmt: skip
 
 
+@pytest.mark.slow
 def test_any_template_alone_gives_a_refusal_or_a_pod_that_may_run() -> None:
     seen = Counter()
 
@@ -100,6 +103,7 @@ def test_any_template_alone_gives_a_refusal_or_a_pod_that_may_run() -> None:
     assert seen["pod"] > 30 and seen.total() - seen["pod"] > 5, seen
 
 
+@pytest.mark.slow
 def test_any_sandbox_of_a_template_gives_a_refusal_or_a_pod_within_its_template() -> None:
     seen = Counter()
 
@@ -115,6 +119,7 @@ def test_any_sandbox_of_a_template_gives_a_refusal_or_a_pod_within_its_template(
     assert seen["pod"] > 30 and seen.total() - seen["pod"] > 5, seen
 
 
+@pytest.mark.slow
 def test_any_inline_template_gives_a_refusal_or_a_pod_within_the_ceiling() -> None:
     seen, allowing = Counter(), replace(SETTINGS, inline=CEILING)
 
@@ -180,6 +185,7 @@ def may_run(pod: dict, result: Effective) -> None:
     ExecutorConfig.parse({**told, "sandbox_uid": "u1"})
 
 
+@pytest.mark.slow
 @given(
     specs("SandboxTemplate", usual=USUAL), specs("CodeSandbox", **NAMED) | specs("CodeSandbox", usual=USUAL, **INLINE)
 )

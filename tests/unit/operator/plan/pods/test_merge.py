@@ -21,6 +21,7 @@ from sandfleet_operator.api.limits import BOUNDS, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.table import table
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
+from support.examples import examples
 from support.operator.builders import EGRESS, GIB, IMAGE, MIB, SETTINGS, a_spec, a_template, opens, pairs
 
 AUTONOMOUS, BROKERED, REVIEWED = Contract
@@ -295,7 +296,7 @@ def corners(*lists: Egress):
 
 
 @given(EGRESS, EGRESS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_egress_containment_is_exact(wish, allowed) -> None:
     wish = replace(wish, dns=False)
     more = [flow for flow in corners(wish, allowed) if reaches(wish, *flow) and not reaches(allowed, *flow)]
@@ -306,7 +307,7 @@ def test_egress_containment_is_exact(wish, allowed) -> None:
 
 
 @given(pairs())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_a_sandbox_gets_is_never_more_than_its_template(pair) -> None:
     template, spec = pair
     result = effective(template, spec, SETTINGS)

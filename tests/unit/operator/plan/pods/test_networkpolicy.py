@@ -14,6 +14,7 @@ from sandfleet_operator.plan.pods.egress import blocked
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
 from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
+from support.examples import examples
 from support.operator.builders import EGRESS, SETTINGS, a_sandbox, a_sandbox_template, opens, pairs
 
 PORT = SETTINGS.executor_port
@@ -162,7 +163,7 @@ def test_rules_without_blocked_networks(what, rule, expected) -> None:
 
 
 @given(EGRESS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_policies_never_open_blocked_networks_and_are_valid(wanted) -> None:
     policy = own_egress(a_sandbox(), wanted, SETTINGS)
     opened = (
@@ -183,7 +184,7 @@ def test_policies_never_open_blocked_networks_and_are_valid(wanted) -> None:
 
 
 @given(pairs(), st.sampled_from(["203.0.113.7", "2001:db8::1", "8.8.8.8"]), st.sampled_from([53, 443, 9000]))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_pods_policies_open_exactly_its_sandboxs_egress(pair, address, port) -> None:
     result = effective(*pair, SETTINGS)
     if isinstance(result, Refusal):

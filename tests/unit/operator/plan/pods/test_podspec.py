@@ -27,6 +27,7 @@ from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.names import bounded, class_policy, own_policy
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, literal, sandbox_pod, spec_hash
 from sandfleet_operator.plan.pods.volume import READ_WRITE_ONCE_POD, workspace_claim
+from support.examples import examples
 from support.operator.builders import GIB, IMAGE, MIB, SETTINGS, a_meta, a_spec, a_template, opens, pairs
 from support.operator.crd_strategies import an_object
 from support.pod_security import violations
@@ -120,7 +121,7 @@ def test_a_template_without_a_longest_timeout_gives_an_executor_without_one() ->
 
 
 @given(st.text(st.sampled_from("$()HOMEx {}")))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_users_text_is_never_expanded(text) -> None:
     assert kubelet_expands(literal(text), {"HOME": "expanded", "": "expanded"}) == text
 
@@ -231,7 +232,7 @@ def test_the_spec_hash_ignores_the_sandbox() -> None:
 
 
 @given(pairs(), st.sampled_from(PodState), st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_any_template_and_spec_give_a_refusal_or_a_pod_that_may_run(pair, state, user_namespace) -> None:
     result = effective(*pair, SETTINGS)
     if isinstance(result, Refusal):

@@ -91,6 +91,7 @@ def test_each_vote_that_counts_is_for_what_would_run_and_has_approved_what_would
         assert agreed[voter] == (votes.edit, votes.state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ["an edit keeps votes", "what was seen is not compared"])
 def test_the_stories_find_each_mistake(mutant, monkeypatch):
     def careless(self, vote, state):

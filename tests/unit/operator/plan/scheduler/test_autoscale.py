@@ -19,6 +19,7 @@ from sandfleet_operator.plan.scheduler.starts.autoscale import (
     stock,
     target,
 )
+from support.examples import examples
 
 START = 1_700_000_000.0
 WIDE = Bounds(least=0, hit_rate=0.95)
@@ -182,7 +183,7 @@ def test_a_clock_that_goes_back_loses_no_claim():
     assert rate(demand, START + 10, STABLE_SECONDS) * 10 == pytest.approx(5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 10_000)), max_size=80))
 def test_its_memory_is_bounded_by_the_window(steps):
     demand, now = Demand(since=START), START
@@ -223,7 +224,7 @@ def told(story, bounds: Bounds, start_seconds: float) -> list[int]:
     return pool.targets
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(STORIES, st.floats(0.1, 20), st.floats(0.1, 20), st.sampled_from([0.5, 0.9, 0.99]))
 def test_slower_starts_never_need_fewer(story, one, other, share):
     low, high = sorted((one, other))
@@ -231,14 +232,14 @@ def test_slower_starts_never_need_fewer(story, one, other, share):
     assert all(a <= b for a, b in zip(told(story, bounds, low), told(story, bounds, high), strict=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(STORIES, st.integers(0, 30), st.none() | st.integers(30, 60), st.sampled_from([None, 0.5, 0.99]))
 def test_the_target_stays_within_its_bounds(story, least, most, share):
     for warm in told(story, Bounds(least=least, most=most, hit_rate=share), 3.0):
         assert least <= warm <= (math.inf if most is None else most)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(STORIES)
 def test_a_target_is_kept_for_a_window(story):
     """Never down within a window of the last time that so many were needed."""

@@ -10,6 +10,7 @@ from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.plan.scheduler.actions import Answer, Bind, DropWorkspace, Resume, Start, Stop, Suspend
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from support.examples import examples
 from support.fleet.builders import NOW, a_claim, a_pool
 
 ENDS = st.sampled_from(
@@ -266,5 +267,5 @@ class FleetInAnyWorld(RuleBasedStateMachine):
         self.carry_out(self.scheduler.tick(self.now))
 
 
-FleetInAnyWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+FleetInAnyWorld.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)
 test_a_sandbox_never_has_two_holders_and_nothing_is_left_behind = FleetInAnyWorld.TestCase

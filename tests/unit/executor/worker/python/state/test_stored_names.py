@@ -19,6 +19,8 @@ from sandfleet_executor.worker.base import packets
 from sandfleet_executor.worker.python import streams
 from sandfleet_executor.worker.python.state import pickles
 
+pytestmark = pytest.mark.process
+
 GOLDEN = Path(__file__).parent / "golden/saved.state"
 CELLS = """
 import collections.abc, json as j, os, random

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec
@@ -75,6 +76,7 @@ def check_spans(spans, done, waiting, weight_of):
             spans.pop((one, other), None)
 
 
+@pytest.mark.slow
 @given(flood=st.integers(1, 2000), served_before=st.integers(0, 50), weight=st.sampled_from([1.0, 5.0]))
 def test_a_flood_of_one_queue_delays_another_by_at_most_one_claim(flood, served_before, weight):
     queue = a_queue((weight, 1.0))

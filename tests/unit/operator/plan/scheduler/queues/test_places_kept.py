@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota
 from sandfleet_operator.api.values import Exit, RequestKey, State
 from sandfleet_operator.plan.scheduler.actions import Bind
+from support.examples import examples
 from support.fleet.builders import NOW, a_claim, a_scheduler, answers, of_kind
 
 CLOSED = Exit(code=0)
@@ -45,7 +46,7 @@ claims = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(claims, st.integers(0, 6), st.randoms(use_true_random=False))
 def test_claims_that_come_back_have_their_positions_and_are_served_in_the_same_order(wanted, served, chance):
     old, now, asked = a_leader(NOW), NOW, {}

@@ -15,6 +15,7 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.plan.scheduler.sessions.preemption import Idle
+from support.examples import examples
 from support.fleet.builders import NOW, a_claim
 from support.operator.quotas import Books
 
@@ -274,7 +275,7 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
 
 
 QueuesInAnyWorld.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     phases=[phase for phase in Phase if phase is not Phase.explain],
