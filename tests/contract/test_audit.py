@@ -27,6 +27,7 @@ def records(log):
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+@pytest.mark.smoke
 def test_a_session_is_recorded_from_its_claim_to_its_end(log, tmp_path):
     with a_fleet(tmp_path / "f") as fleet:
         bound = fleet.claim("r1")

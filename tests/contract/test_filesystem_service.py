@@ -19,6 +19,7 @@ from support.executor.filesystem_server import MIB, failure, until, world_fixtur
 world = world_fixture
 
 
+@pytest.mark.smoke
 async def test_what_is_written_is_read_back_in_bounded_chunks(world):
     data = os.urandom(3 * READ_CHUNK_BYTES + 17)
     info = await world.write(b"a/b.bin", [data[:10], data[10:]])
@@ -31,6 +32,7 @@ async def test_what_is_written_is_read_back_in_bounded_chunks(world):
     assert (await world.read(b"a/b.bin", offset=2**63))[1] == []
 
 
+@pytest.mark.smoke
 async def test_a_hundred_mebibytes_go_up_and_down_in_flat_memory(world):
     chunk = os.urandom(MIB)
     before = peak_kib()
@@ -48,6 +50,7 @@ def peak_kib():
     return int(text.split("VmHWM:")[1].split()[0])
 
 
+@pytest.mark.smoke
 async def test_an_empty_file_is_written_and_read(world):
     assert (await world.write(b"empty", [])).size == 0
     assert (await world.read(b"empty"))[1] == []
@@ -93,6 +96,7 @@ async def test_each_failure_has_its_status_and_reason_and_changes_nothing(world,
     assert sorted(os.listdir(world.workspace)) == ["d", "f", "loop", "out"]
 
 
+@pytest.mark.smoke
 async def test_reading_fails_with_its_reason(world):
     os.mkfifo(world.workspace / "pipe")
     for path, reason in ((b"pipe", "NotARegularFile"), (b".", "IsADirectory"), (b"no\xff", "FileNotFound")):
@@ -100,6 +104,7 @@ async def test_reading_fails_with_its_reason(world):
         assert (detail.reason, detail.subject) == (reason, path)
 
 
+@pytest.mark.smoke
 async def test_writing_fails_with_its_reason(world):
     (world.workspace / "d").mkdir()
     for path, reason in ((b"d", "IsADirectory"), (b"../x", "InvalidPath"), (b"d/" + b"x" * 300, "InvalidPath")):
@@ -121,6 +126,7 @@ async def test_an_upload_that_is_refused_early_says_why_each_time(world, scope):
     assert reasons == {"IsADirectory" if scope == "filesystem" else "ScopeMissing"}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("scope", ["filesystem", "session"])
 async def test_an_upload_without_end_that_is_refused_ends(world, scope):
     async def requests():
@@ -131,6 +137,7 @@ async def test_an_upload_without_end_that_is_refused_ends(world, scope):
     assert (await failure(call))[0] is not grpc.StatusCode.OK
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs /dev/full")
 async def test_a_full_disk_is_no_space_and_to_be_retried(world, monkeypatch):
     full = os.open("/dev/full", os.O_WRONLY)
@@ -159,6 +166,7 @@ async def test_a_stream_that_is_no_upload_is_refused_and_changes_nothing(world, 
     assert os.listdir(world.workspace) == []
 
 
+@pytest.mark.smoke
 async def test_a_stream_that_stops_without_its_end_changes_nothing(world):
     begun = [pb.WriteRequest(header=pb.WriteHeader(path=b"f")), pb.WriteRequest(data=b"x")]
     _, detail = await failure(world.files.Write(iter(begun), metadata=world.metadata()))
@@ -188,6 +196,7 @@ ENDS = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 async def test_an_upload_that_breaks_changes_nothing_and_leaves_nothing(world, end):
     (world.workspace / "f0").write_text("old")
@@ -235,6 +244,7 @@ async def test_a_directory_is_listed_in_pages(world):
     assert (seen[-1].type, seen[-1].symlink_target) == (pb.FILE_TYPE_SYMLINK, b"/etc/passwd")
 
 
+@pytest.mark.smoke
 async def test_directories_are_made_moved_and_removed(world):
     assert (await world.call("MakeDir", pb.MakeDirRequest(path=b"a/b"))).created
     assert not (await world.call("MakeDir", pb.MakeDirRequest(path=b"a/b"))).created
@@ -244,6 +254,7 @@ async def test_directories_are_made_moved_and_removed(world):
     assert (os.listdir(world.workspace), os.listdir(world.tmp)) == ([], [])
 
 
+@pytest.mark.smoke
 async def test_tmp_is_unavailable_while_there_is_none_and_the_workspace_goes_on(world):
     world.has_tmp = False
     status, detail = await failure(world.call("Stat", pb.StatRequest(path=b"/tmp")))
@@ -253,6 +264,7 @@ async def test_tmp_is_unavailable_while_there_is_none_and_the_workspace_goes_on(
     assert (await world.call("Stat", pb.StatRequest(path=b"/tmp"))).info.path == b"/tmp"
 
 
+@pytest.mark.smoke
 async def test_a_time_that_no_timestamp_can_say_is_the_nearest(world):
     (world.workspace / "f").touch()
     os.utime(world.workspace / "f", ns=(0, -1))

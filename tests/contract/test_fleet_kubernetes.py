@@ -61,6 +61,7 @@ async def test_who_may_get_the_object_gets_the_way_to_its_executor(world):
     assert access.token_expires.seconds == claims["exp"]
 
 
+@pytest.mark.smoke
 async def test_without_access_an_object_in_any_state_is_described(world):
     await world.add(status=False)
     assert (await world.fleet().get("team/one")).state == "starting"
@@ -70,6 +71,7 @@ async def test_without_access_an_object_in_any_state_is_described(world):
     assert not answer.HasField("access")
 
 
+@pytest.mark.smoke
 async def test_the_api_server_is_asked_about_the_caller_as_it_described_it(world):
     await world.add()
     await world.fleet().get("team/one")
@@ -84,6 +86,7 @@ async def test_the_api_server_is_asked_about_the_caller_as_it_described_it(world
 # Who is let in.
 
 
+@pytest.mark.smoke
 async def test_a_call_without_one_good_token_is_not_let_in(world):
     await world.add()
     stub = FleetServiceStub(world.channel())
@@ -136,6 +139,7 @@ async def test_without_the_right_nothing_is_said_not_even_whether_it_is_there(wo
     )
 
 
+@pytest.mark.smoke
 async def test_who_may_only_look_gets_no_way_to_run_code(world):
     await world.add()
     world.kube.allowed.discard(("alice", "create/connect", "team", "one"))
@@ -144,6 +148,7 @@ async def test_who_may_only_look_gets_no_way_to_run_code(world):
     assert "may not create codesandboxes/connect.sandfleet.io one in namespace team" in refused.message
 
 
+@pytest.mark.smoke
 async def test_while_reviews_fail_no_caller_is_let_in_and_no_secret_is_told(world):
     await world.add()
     world.kube.broken = True
@@ -152,6 +157,7 @@ async def test_while_reviews_fail_no_caller_is_let_in_and_no_secret_is_told(worl
     assert "secret" not in refused.message
 
 
+@pytest.mark.smoke
 async def test_a_client_that_trusts_another_authority_does_not_send_its_token(world):
     other = await new_signing()
     await world.refusal(UnavailableError, ca=other.authority.pem)
@@ -187,6 +193,7 @@ async def test_ready_without_an_address_or_a_pod_is_not_ready(world, missing):
     assert (await world.refusal(PreconditionFailed)).retryable
 
 
+@pytest.mark.smoke
 async def test_one_that_the_operator_has_not_seen_is_not_ready(world):
     await world.add(status=False)
     assert (await world.refusal(PreconditionFailed)).reason == "PodStarting"
@@ -204,6 +211,7 @@ async def test_a_reviewed_one_that_brings_what_no_reviewer_has_seen_is_not_opene
     assert "may bring code that no reviewer has seen" in refused.message
 
 
+@pytest.mark.smoke
 async def test_one_that_is_over_has_ended(world):
     await world.add()
     await world.say(conditions=(("Expired", "True", "LifetimeOver", ""), ("Ready", "False", "LifetimeOver", "")))
@@ -223,6 +231,7 @@ async def test_an_id_that_is_none_is_refused(world, sandbox):
     assert (await world.refusal(InvalidArgument, sandbox=sandbox)).reason == "InvalidId"
 
 
+@pytest.mark.smoke
 async def test_a_release_deletes_no_sandbox_that_got_the_name_meanwhile(world):
     world.kube.allowed |= {("alice", "delete", "team", "one")}
     await world.add()
@@ -237,6 +246,7 @@ async def test_a_release_deletes_no_sandbox_that_got_the_name_meanwhile(world):
     assert world.kube.cluster.objects[ref]["metadata"]["uid"] == "another"
 
 
+@pytest.mark.smoke
 async def test_what_people_made_has_no_lease_and_is_released_by_its_deletion(world):
     await world.add()
     fleet = world.fleet()
@@ -282,6 +292,7 @@ async def test_a_selector_that_is_none_is_refused(world, selector):
 # The port.
 
 
+@pytest.mark.smoke
 async def test_the_port_shows_a_certificate_for_each_of_its_names(world):
     context = ssl.create_default_context(cadata=world.signing.authority.pem.decode())
     for name in (
@@ -297,6 +308,7 @@ async def test_the_port_shows_a_certificate_for_each_of_its_names(world):
         await asyncio.open_connection("127.0.0.1", world.port, ssl=context, server_hostname="elsewhere")
 
 
+@pytest.mark.smoke
 async def test_the_certificate_is_renewed_before_it_ends_and_when_the_authority_changed(world):
     now = [time.time()]
     options = Options(namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0")

@@ -52,6 +52,7 @@ async def held_up(executor):
 # What goes through.
 
 
+@pytest.mark.smoke
 async def test_bytes_go_both_ways_and_both_ends_end_by_themselves(bed):
     await bed.executor()
     tunnel = await bed.tunnel()
@@ -63,6 +64,7 @@ async def test_bytes_go_both_ways_and_both_ends_end_by_themselves(bed):
     assert await tunnel.call.code() is grpc.StatusCode.OK
 
 
+@pytest.mark.smoke
 async def test_a_client_that_goes_away_resets_the_executors_connection(bed):
     executor = await bed.executor()
     tunnel = await bed.tunnel()
@@ -86,6 +88,7 @@ async def test_messages_out_of_order_and_too_large_ones_end_it(bed, message, cod
     assert (await tunnel.refused())[0] == code
 
 
+@pytest.mark.smoke
 async def test_a_first_message_that_names_no_sandbox_opens_nothing(bed):
     executor = await bed.executor()
     tunnel = bed.begin()
@@ -94,6 +97,7 @@ async def test_a_first_message_that_names_no_sandbox_opens_nothing(bed):
     assert executor.connections == 0
 
 
+@pytest.mark.smoke
 async def test_an_executor_that_does_not_listen_is_named(bed):
     executor = await bed.executor()
     await executor.stop()
@@ -103,6 +107,7 @@ async def test_an_executor_that_does_not_listen_is_named(bed):
 # Who gets one, and where it leads.
 
 
+@pytest.mark.smoke
 async def test_a_caller_without_the_right_to_connect_reaches_no_executor(bed):
     """Control: the same call with the right leads there."""
     theirs = await bed.executor("two")
@@ -115,6 +120,7 @@ async def test_a_caller_without_the_right_to_connect_reaches_no_executor(bed):
     assert theirs.connections == 1
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("who", ["", "mallory"])
 async def test_a_caller_that_is_not_known_reaches_no_executor(bed, who):
     executor = await bed.executor()
@@ -122,6 +128,7 @@ async def test_a_caller_that_is_not_known_reaches_no_executor(bed, who):
     assert executor.connections == 0
 
 
+@pytest.mark.smoke
 async def test_the_destination_is_what_the_store_says_and_never_what_the_caller_says(bed, tmp_path):
     """Control: a gateway that takes the caller's word leads anywhere."""
     with socket.create_server(("127.0.0.1", 0)) as elsewhere:
@@ -143,6 +150,7 @@ async def test_the_destination_is_what_the_store_says_and_never_what_the_caller_
             elsewhere.accept()[0].close()
 
 
+@pytest.mark.smoke
 async def test_a_sandbox_that_has_ended_or_is_not_ready_is_refused_in_the_fleets_words(bed):
     await bed.executor()
     await bed.world.say(conditions=(("Ready", "False", "PodStarting", "soon"),))
@@ -208,6 +216,7 @@ async def test_a_tunnel_ends_with_its_token_and_a_newer_one_of_the_caller_keeps_
     assert await kept.echoes()
 
 
+@pytest.mark.smoke
 async def test_a_newer_token_of_another_caller_ends_it(bed):
     await bed.executor()
     bed.allow("bob")
@@ -285,6 +294,7 @@ async def test_bytes_of_tunnels_that_carry_at_once_do_not_mix(bed):
     assert await asyncio.gather(*map(echoed, tunnels, lines)) == [[True] * 10] * 8
 
 
+@pytest.mark.smoke
 async def test_a_slow_reader_holds_up_its_own_executor_and_no_other_tunnel(bed):
     executor = await bed.executor()
     stub = bed.stub()
@@ -298,6 +308,7 @@ async def test_a_slow_reader_holds_up_its_own_executor_and_no_other_tunnel(bed):
         assert (await slow.read()).data
 
 
+@pytest.mark.smoke
 async def test_a_client_that_does_not_read_loses_the_connection_with_its_right_as_others_do(bed):
     executor = await bed.executor()
     slow = await bed.tunnel()
@@ -307,6 +318,7 @@ async def test_a_client_that_does_not_read_loses_the_connection_with_its_right_a
     await until(lambda: executor.resets == 1)
 
 
+@pytest.mark.smoke
 async def test_a_client_that_sends_more_than_its_executor_reads_is_held_up(bed):
     with socket.socket() as silent:
         # So that the kernels hold little.

@@ -45,6 +45,7 @@ async def until(condition):
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.smoke
 async def test_an_export_is_whole_and_proved_by_client_and_fleet(fleet, tmp_path):
     path = tmp_path / "session.journal"
     async with AsyncSandbox.create(fleet=fleet) as sandbox:
@@ -64,6 +65,7 @@ async def test_an_export_is_whole_and_proved_by_client_and_fleet(fleet, tmp_path
     assert sorted(each.name for each in tmp_path.iterdir()) == ["session.journal", "session.journal.heads"]
 
 
+@pytest.mark.smoke
 async def test_each_reply_brings_a_head(fleet):
     async with AsyncSandbox.create(fleet=fleet) as sandbox:
         assert sandbox.journal.kept_head is None
@@ -104,6 +106,7 @@ async def test_the_fleet_signs_at_a_renewal_and_at_the_release_and_audits_it(fle
     assert {(one["actor"]["username"], one["verdict"]) for one in audited(served)} == {("", "allowed")}
 
 
+@pytest.mark.smoke
 async def test_the_last_head_is_signed_before_a_lease_ends(fleet, served):
     """Without a release: the audit log has the last record nevertheless."""
     sandbox = await AsyncSandbox.create(fleet=fleet, timeout=60)
@@ -130,6 +133,7 @@ async def test_an_executor_that_was_told_to_forget_is_found_out(fleet, served, t
     assert verify([b"".join(lines[:-1])], heads).faults[0].number == signed.head.number
 
 
+@pytest.mark.smoke
 async def test_a_signed_head_opens_nothing(fleet):
     """The fleet's keys also sign tokens: what it signs of a journal is none."""
     async with AsyncSandbox.create(fleet=fleet) as sandbox:
@@ -151,6 +155,7 @@ async def test_a_signed_head_opens_nothing(fleet):
             assert said.sandbox_uid == signed.pod_uid
 
 
+@pytest.mark.smoke
 async def test_what_is_not_there_has_its_error(fleet, tmp_path):
     path = tmp_path / "session.journal"
     path.write_bytes(b"an older export")
@@ -169,6 +174,7 @@ async def test_what_is_not_there_has_its_error(fleet, tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["session.journal"]
 
 
+@pytest.mark.smoke
 async def test_a_call_that_ends_without_a_head_keeps_none():
     class Call:
         async def trailing_metadata(self):

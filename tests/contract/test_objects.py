@@ -27,6 +27,7 @@ def sandbox(fleet: Fleet) -> Iterator[Sandbox]:
         yield made
 
 
+@pytest.mark.smoke
 def test_the_class_describes_and_kills_by_id(fleet: Fleet) -> None:
     made = Sandbox.create(fleet=fleet)
     assert repr(made) == f"Sandbox({made.sandbox_id}, open)"
@@ -44,6 +45,7 @@ def lines_of(error: BaseException) -> list[str]:
     return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
 
 
+@pytest.mark.smoke
 def test_a_traceback_of_the_sync_client_has_the_callers_line_and_no_machinery(sandbox: Sandbox) -> None:
     with pytest.raises(FileNotFound) as raised:
         sandbox.files.read("missing")
@@ -55,6 +57,7 @@ def test_a_traceback_of_the_sync_client_has_the_callers_line_and_no_machinery(sa
     assert len("".join(traceback.format_exception(raised.value)).splitlines()) < 12
 
 
+@pytest.mark.smoke
 def test_a_traceback_of_a_callback_shows_the_callbacks_own_lines(sandbox: Sandbox) -> None:
     def refuse(_: str) -> None:
         raise LookupError("enough")
@@ -65,6 +68,7 @@ def test_a_traceback_of_a_callback_shows_the_callbacks_own_lines(sandbox: Sandbo
     assert not [frame for frame in traceback.extract_tb(raised.value.__traceback__) if "asyncio" in frame.filename]
 
 
+@pytest.mark.smoke
 def test_a_failed_cell_prints_its_traceback_and_raises_on_request(sandbox: Sandbox) -> None:
     execution = sandbox.run_code("print('before')\n1 / 0")
     assert str(execution).startswith("before\n")
@@ -74,6 +78,7 @@ def test_a_failed_cell_prints_its_traceback_and_raises_on_request(sandbox: Sandb
         execution.raise_for_error()
 
 
+@pytest.mark.smoke
 def test_the_default_context_is_listed_before_its_first_cell(fleet: Fleet) -> None:
     with Sandbox.create(fleet=fleet) as fresh:
         assert [repr(each) for each in fresh.list_contexts()] == ["Context(default, python, idle)"]
@@ -85,6 +90,7 @@ def test_the_default_context_is_listed_before_its_first_cell(fleet: Fleet) -> No
         ]
 
 
+@pytest.mark.smoke
 def test_commands_have_process_ids_and_end_by_either_id(sandbox: Sandbox) -> None:
     for by_pid in (False, True):
         handle = sandbox.commands.run("echo $$; exec sleep 1000", background=True)
@@ -97,6 +103,7 @@ def test_commands_have_process_ids_and_end_by_either_id(sandbox: Sandbox) -> Non
         assert not sandbox.commands.kill(given)
 
 
+@pytest.mark.smoke
 def test_a_terminal_is_used_from_another_client_in_a_new_size(fleet: Fleet, sandbox: Sandbox) -> None:
     made = sandbox.pty.create(command="stty size; read line; stty size; echo typed $line")
     assert b"24 80" in next(iter(made))
@@ -109,6 +116,7 @@ def test_a_terminal_is_used_from_another_client_in_a_new_size(fleet: Fleet, sand
     assert b"typed hello" in shown
 
 
+@pytest.mark.smoke
 def test_a_watch_is_polled(sandbox: Sandbox) -> None:
     watch = sandbox.files.watch_dir(".")
     assert watch.get_new_events() == []

@@ -38,8 +38,10 @@ FILES = {
 }
 
 
-def having(*languages: str) -> list[str]:
-    return [page for page in pages() if any(block.language in languages for block in blocks_of(page))]
+def having(*languages: str) -> list[object]:
+    """The pages with such blocks; README is part of the smoke lane."""
+    shown = [page for page in pages() if any(block.language in languages for block in blocks_of(page))]
+    return [pytest.param(page, marks=pytest.mark.smoke if page == "README.md" else ()) for page in shown]
 
 
 @pytest.fixture(scope="module", autouse=True)

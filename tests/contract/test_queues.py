@@ -46,6 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield process
 
 
+@pytest.mark.smoke
 async def test_a_claim_over_quota_waits_is_told_why_and_gets_in(fleet: AsyncFleet) -> None:
     news: list[Queued] = []
     first = await AsyncSandbox.create(fleet=fleet, queue="one")
@@ -78,6 +79,7 @@ async def test_a_claim_over_quota_waits_is_told_why_and_gets_in(fleet: AsyncFlee
     await made.kill()
 
 
+@pytest.mark.smoke
 async def test_the_error_of_a_claim_that_waits_in_vain_says_what_it_waited_for(fleet: AsyncFleet) -> None:
     async with AsyncSandbox.create(fleet=fleet, queue="one"):
         with pytest.raises(ClaimError, match="queue one uses 1 of 1 sandboxes of its quota") as caught:
@@ -87,6 +89,7 @@ async def test_the_error_of_a_claim_that_waits_in_vain_says_what_it_waited_for(f
     assert (caught.value.queued.reason, caught.value.queued.queue) == ("QuotaReached", "one")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("wish", "reason", "message", "retryable"),
     [
@@ -167,6 +170,7 @@ def test_queues_in_the_sync_client_and_on_the_command_line(
     assert re.search(r"which lets no more wait; try again in \d+ s\n$", capsys.readouterr().err)
 
 
+@pytest.mark.smoke
 def test_a_file_that_is_wrong_ends_the_fleet_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "queues.yaml").write_text(QUEUES.replace("sandboxes", "sandboxs"))
     command = [sys.executable, "-m", "sandfleet_command", "dev", "--queues", "queues.yaml"]

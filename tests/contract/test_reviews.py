@@ -55,6 +55,7 @@ async def approved(fleet, sandbox, code):
     return await running
 
 
+@pytest.mark.smoke
 async def test_a_cell_waits_for_a_reviewer_and_runs_when_it_is_approved(fleet, sandbox):
     running = asyncio.create_task(sandbox.run_code("first = open('/workspace/first', 'w').write('x')"))
     review = await waiting(fleet, sandbox)
@@ -68,6 +69,7 @@ async def test_a_cell_waits_for_a_reviewer_and_runs_when_it_is_approved(fleet, s
     assert caught.value.reason == "ReviewNotFound"
 
 
+@pytest.mark.smoke
 async def test_a_review_says_why_the_agent_wants_it(fleet, sandbox):
     async def asked(call):
         running = asyncio.create_task(call)
@@ -89,6 +91,7 @@ async def test_a_review_says_why_the_agent_wants_it(fleet, sandbox):
     assert long.endswith("…")
 
 
+@pytest.mark.smoke
 async def test_an_agents_words_before_its_code_are_the_intent(fleet):
     seen = []
 
@@ -133,6 +136,7 @@ async def test_an_agent_whose_sandbox_ends_stays_under_review(fleet, monkeypatch
     await sandbox.close()
 
 
+@pytest.mark.smoke
 async def test_the_agents_own_identity_neither_lists_nor_answers(fleet, sandbox):
     running = asyncio.create_task(sandbox.run_code("open('/workspace/second', 'w')"))
     review = await waiting(fleet, sandbox)
@@ -155,6 +159,7 @@ async def test_the_agents_own_identity_neither_lists_nor_answers(fleet, sandbox)
     assert (await running).outcome == "ok"
 
 
+@pytest.mark.smoke
 async def test_who_has_claimed_a_sandbox_does_not_review_it(fleet):
     token = (Path(fleet.address.removeprefix("unix:")).parent / "reviewer.token").read_text()
     metadata = (("authorization", f"Bearer {token}"),)
@@ -175,6 +180,7 @@ async def test_who_has_claimed_a_sandbox_does_not_review_it(fleet):
     await sandbox.close()
 
 
+@pytest.mark.smoke
 async def test_an_answer_to_an_older_look_is_refused(fleet, sandbox):
     await approved(fleet, sandbox, "import os")
     running = asyncio.create_task(sandbox.run_code("os.getpid()"))
@@ -196,6 +202,7 @@ async def test_an_answer_to_an_older_look_is_refused(fleet, sandbox):
     assert (await running).outcome == "ok"
 
 
+@pytest.mark.smoke
 async def test_rules_approve_what_is_harmless_and_name_themselves(fleet, sandbox):
     await approved(fleet, sandbox, "total = 41")
     harmless = await sandbox.run_code("total + 1")
@@ -211,6 +218,7 @@ async def test_rules_approve_what_is_harmless_and_name_themselves(fleet, sandbox
     assert (await running).reason == "ReviewDenied"
 
 
+@pytest.mark.smoke
 async def test_a_magic_does_not_pass_for_an_expression(fleet, sandbox):
     await approved(fleet, sandbox, "rm, f = 2, 1")
     await sandbox.restart_context()
@@ -234,6 +242,7 @@ async def test_a_callback_answers_and_is_asked_again_when_its_look_was_old(fleet
     assert {one.kind for one in asked} == {"cell", "file"}
 
 
+@pytest.mark.smoke
 async def test_a_callback_that_fails_lets_nothing_run(fleet):
     failed = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -258,6 +267,7 @@ async def test_what_no_reviewer_would_see_is_refused_at_the_claim(fleet, options
     assert caught.value.reason == "ContractNotSupported"
 
 
+@pytest.mark.smoke
 async def test_a_reason_that_is_too_long_is_refused(fleet, sandbox):
     running = asyncio.create_task(sandbox.run_code("open('/workspace/third', 'w')"))
     review = await waiting(fleet, sandbox)
@@ -282,6 +292,7 @@ def as_reviewer(monkeypatch):
     return lambda name: monkeypatch.setenv("SANDFLEET_REVIEWER", name)
 
 
+@pytest.mark.smoke
 async def test_two_reviewers_approve_and_one_alone_or_twice_does_not(two_eyed, as_reviewer):
     as_reviewer("ada")
     async with await AsyncSandbox.create(fleet=two_eyed, contract="reviewed") as sandbox:
@@ -320,6 +331,7 @@ async def test_an_edit_needs_the_others_again_and_a_denial_needs_one(two_eyed, a
         assert (await denied).outcome == "denied"
 
 
+@pytest.mark.smoke
 async def test_a_name_that_no_reviewer_has_and_the_agent_itself_are_no_voters(two_eyed, as_reviewer, monkeypatch):
     async with await AsyncSandbox.create(fleet=two_eyed, contract="reviewed"):
         as_reviewer("mallory")

@@ -86,6 +86,7 @@ async def test_a_session_that_was_parked_goes_on_in_another_fleet(fleet: AsyncFl
                 await AsyncSandbox.resume(sandbox.sandbox_id, fleet=later)
 
 
+@pytest.mark.smoke
 async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> None:
     async with AsyncSandbox.create(fleet=fleet, limits=Limits(memory_bytes=1 << 30)) as sandbox:
         await sandbox.run_code("x = 1; open('a', 'w').write('one'); import os, socket; os.mkfifo('pipe')")

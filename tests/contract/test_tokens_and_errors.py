@@ -32,6 +32,7 @@ def of_each_kind(world, metadata):
     }
 
 
+@pytest.mark.smoke
 async def test_without_a_good_token_nothing_is_done(world):
     good = world.token()
     cases = {
@@ -61,6 +62,7 @@ async def test_without_a_good_token_nothing_is_done(world):
     assert os.listdir(world.workspace) == ["f"]
 
 
+@pytest.mark.smoke
 async def test_closing_needs_the_admin_scope_and_reading_the_session_scope(world):
     assert (await failure(world.sessions.Close(session.CloseRequest(), metadata=world.metadata("session"))))[
         1
@@ -72,6 +74,7 @@ async def test_closing_needs_the_admin_scope_and_reading_the_session_scope(world
     await world.sessions.Health(session.HealthRequest(), metadata=world.metadata("session"))
 
 
+@pytest.mark.smoke
 async def test_a_method_that_is_in_no_scope_is_denied(world):
     everything = world.metadata("interpreter process filesystem session admin")
     for method in ("/grpc.health.v1.Health/Check", "/sandfleet_api.executor.v1.NewService/Do", "/", "/x"):
@@ -79,6 +82,7 @@ async def test_a_method_that_is_in_no_scope_is_denied(world):
         assert (status, detail.reason) == (grpc.StatusCode.PERMISSION_DENIED, "ScopeMissing")
 
 
+@pytest.mark.smoke
 async def test_a_stream_goes_on_after_its_token_has_expired(world):
     await world.write(b"big", [bytes(MIB)] * 8)
     call = world.files.Read(pb.ReadRequest(path=b"big"), metadata=world.metadata(exp=time.time() - 4.5))
@@ -92,6 +96,7 @@ async def test_a_stream_goes_on_after_its_token_has_expired(world):
     assert size == 8 * MIB
 
 
+@pytest.mark.smoke
 async def test_a_fault_is_an_internal_error_without_its_details_and_is_logged(world, caplog):
     status, detail = await failure(
         world.interpreter.ListContexts(interpreter_pb2.ListContextsRequest(), metadata=world.metadata("interpreter"))
@@ -101,6 +106,7 @@ async def test_a_fault_is_an_internal_error_without_its_details_and_is_logged(wo
     assert "secret details" in caplog.text
 
 
+@pytest.mark.smoke
 async def test_an_error_of_any_length_arrives_cut(world):
     _, detail = await failure(
         world.interpreter.Interrupt(interpreter_pb2.InterruptRequest(), metadata=world.metadata("interpreter"))
@@ -109,6 +115,7 @@ async def test_an_error_of_any_length_arrives_cut(world):
     assert detail.message.endswith("é…")
 
 
+@pytest.mark.smoke
 async def test_a_stream_may_fail_in_its_middle(world):
     call = world.interpreter.Execute(interpreter_pb2.ExecuteRequest(), metadata=world.metadata("interpreter"))
     await call.read()
@@ -116,12 +123,14 @@ async def test_a_stream_may_fail_in_its_middle(world):
     assert detail.reason == "TooMany"
 
 
+@pytest.mark.smoke
 async def test_a_stream_of_both_ways_may_fail_in_its_middle(world):
     call = world.channel.stream_stream(ECHO)(iter([b"x", b"fail", b"y"]), metadata=world.metadata("process"))
     assert await call.read() == b"x"
     assert (await failure(call.read()))[1].reason == "Asked"
 
 
+@pytest.mark.smoke
 async def test_a_method_that_is_not_there_is_unimplemented(world):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await world.channel.unary_unary("/sandfleet_api.executor.v1.FilesystemService/Nothing")(

@@ -66,6 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Lanes(config), "sandfleet-lanes")
+    if config.getoption("--covers"):
+        # A late import: it brings gRPC and the client.
+        from support.touched import Touched
+
+        config.pluginmanager.register(Touched(config), "sandfleet-touched")
 
 
 class ForbiddenEffect(BaseException):

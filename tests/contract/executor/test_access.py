@@ -136,6 +136,7 @@ async def test_control_an_admin_does(starting):
         await executor.close_session()
 
 
+@pytest.mark.smoke
 async def test_two_tokens_in_one_call_are_refused(executor):
     metadata = tuple(("authorization", f"Bearer {executor.token()}") for _ in range(2))
     async with executor.channel() as channel:
@@ -144,6 +145,7 @@ async def test_two_tokens_in_one_call_are_refused(executor):
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.mark.smoke
 async def test_a_method_that_does_not_exist_is_denied_like_any_other(executor):
     async with executor.channel() as channel:
         call = channel.unary_unary("/sandfleet_api.executor.v1.SessionService/Nothing")

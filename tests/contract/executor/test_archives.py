@@ -23,6 +23,7 @@ MIB = 1 << 20
 ZSTD = pb.COMPRESSION_ZSTD
 
 
+@pytest.mark.smoke
 async def test_an_honest_archive_is_unpacked_with_modes_times_and_links(executor, sandbox):
     data = tar(
         directory(b"d", 0o750),
@@ -168,6 +169,7 @@ async def test_links_outside_devices_pipes_and_set_id_bits_are_left_out(executor
     assert {name: info.mode for name, info in found.items()} == {b"inside": 0o777, b"f": 0o777, b"sticky": 0o777}
 
 
+@pytest.mark.smoke
 async def test_what_is_there_is_replaced_or_kept_and_never_written_through(executor, sandbox):
     await sandbox.commands.run(
         "mkdir -p old/dir && echo precious > precious && ln -s ../precious old/link && echo 1 > old/f"
@@ -223,6 +225,7 @@ async def test_a_broken_archive_is_an_answer_that_says_why_and_nothing_is_left_h
     assert left.stdout == ""
 
 
+@pytest.mark.smoke
 async def test_a_broken_compression_is_an_answer_too(executor):
     answer = await extract(
         executor, zstandard.compress(tar(Member(b"f", bytes(100_000))))[:-20], b"z", compression=ZSTD
@@ -256,12 +259,14 @@ async def test_a_window_of_two_gibibytes_is_refused(executor):
     assert stop(await extract(executor, tarball, b"window")) == "UNSPECIFIED"
 
 
+@pytest.mark.smoke
 async def test_files_with_holes_are_skipped_in_the_pax_format(executor):
     pax = {b"GNU.sparse.major": b"1", b"GNU.sparse.realsize": b"1000000000000"}
     answer = await extract(executor, tar(Member(b"hole", b"x" * 600, pax=pax), Member(b"after", b"x")), b"holes")
     assert (set(skipped(answer)), answer.files) == ({b"hole"}, 1)
 
 
+@pytest.mark.smoke
 async def test_names_too_long_too_deep_or_of_our_own_are_skipped(executor):
     names = [b"n" * 256, b"d/" * 300 + b"f", b"x/" * 2100, b".sandfleet-partial-1", b"a\0b"]
     data = tar(*(Member(b"f", b"x", pax={b"path": name}) for name in names))
@@ -269,6 +274,7 @@ async def test_names_too_long_too_deep_or_of_our_own_are_skipped(executor):
     assert (answer.skipped_count, answer.files) == (len(names), 0)
 
 
+@pytest.mark.smoke
 async def test_a_stream_that_breaks_leaves_nothing_half_written(executor, sandbox):
     data = tar(Member(b"whole", b"x"), Member(b"half", bytes(MIB)))[: MIB // 2]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -277,6 +283,7 @@ async def test_a_stream_that_breaks_leaves_nothing_half_written(executor, sandbo
     assert [info.name for info in await sandbox.files.list("cutoff")] == ["whole"]
 
 
+@pytest.mark.smoke
 async def test_a_full_disk_stops_it_and_says_what_was_written(starting, tmp_path):
     async with starting(limits={"tmp_bytes": 8 * MIB}) as made:
         members = [Member(b"small", b"x"), *(Member(b"big%d" % number, os.urandom(3 * MIB)) for number in range(4))]
@@ -316,6 +323,7 @@ async def test_no_archive_makes_an_entry_outside(executor, sandbox, members, gar
     assert outside.stdout == ""
 
 
+@pytest.mark.smoke
 @pytest.mark.attack("writes on the client's disk as an executor", "refused")
 async def test_a_client_writes_nothing_outside_whatever_an_executor_sends(tmp_path):
     from sandfleet.resources.files.tar_unpack import Unpacker

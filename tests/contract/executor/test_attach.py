@@ -67,6 +67,7 @@ async def test_a_second_client_follows_a_running_cell_from_its_first_event(execu
     assert (attached.text, attached.outcome, attached.context) == (own.text, Outcome.OK, context)
 
 
+@pytest.mark.smoke
 async def test_an_ended_cell_is_followed_as_well_and_costs_nothing_again(executor, sandbox, context):
     own = await sandbox.run_code(steps("ended", steps=3, pause=0), context=context, execution_id="ended")
     attached = await executor.client().attach("ended")
@@ -74,6 +75,7 @@ async def test_an_ended_cell_is_followed_as_well_and_costs_nothing_again(executo
     assert await sandbox.files.read("ended") == "xxx"
 
 
+@pytest.mark.smoke
 async def test_a_command_is_connected_to_by_another_client_and_can_be_ended_there(executor, sandbox):
     handle = await sandbox.commands.run("echo here; sleep 100", background=True, execution_id="sleeps")
     other = await executor.client().commands.connect("sleeps")
@@ -90,6 +92,7 @@ async def test_any_event_is_a_place_to_go_on_from(executor, sandbox, context):
         assert await events(executor, "AttachCell", after("places", number)) == whole[number:]
 
 
+@pytest.mark.smoke
 async def test_an_event_that_it_has_not_come_to_is_no_place(executor, sandbox, context):
     await sandbox.run_code("1", context=context, execution_id="short")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -97,6 +100,7 @@ async def test_an_event_that_it_has_not_come_to_is_no_place(executor, sandbox, c
     assert refused.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
+@pytest.mark.smoke
 async def test_attach_refuses_unknown_executions_and_those_of_the_other_kind(sandbox, context):
     await sandbox.run_code("1", context=context, execution_id="a-cell")
     with pytest.raises(NotFoundError):
@@ -105,6 +109,7 @@ async def test_attach_refuses_unknown_executions_and_those_of_the_other_kind(san
         await sandbox.commands.connect("a-cell")
 
 
+@pytest.mark.smoke
 async def test_a_token_for_cells_alone_does_not_read_commands(executor, sandbox):
     await sandbox.commands.run("echo secret", execution_id="of-commands")
     limited = executor.token(scope="interpreter")
@@ -118,6 +123,7 @@ async def test_a_token_for_cells_alone_does_not_read_commands(executor, sandbox)
             assert code is not None or [message async for message in call]
 
 
+@pytest.mark.smoke
 async def test_a_repeated_id_gives_the_same_stream_and_runs_once(executor, sandbox, context):
     request = interpreter_pb2.ExecuteRequest(
         execution_id="again", context_id=context, code=steps("again", steps=3, pause=0)
@@ -134,6 +140,7 @@ async def test_a_repeated_id_attaches_while_it_runs(executor, sandbox, context):
     assert await sandbox.files.read("twice") == "x" * 20
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("other", [{"code": "2"}, {"context": "another"}, {"timeout": 7.0}, {"envs": {"A": "1"}}])
 async def test_a_repeated_id_with_another_request_is_refused(sandbox, context, other):
     name = f"mine-{context}"
@@ -146,6 +153,7 @@ async def test_a_repeated_id_with_another_request_is_refused(sandbox, context, o
         await sandbox.commands.run("1", execution_id=name)
 
 
+@pytest.mark.smoke
 async def test_a_connection_that_is_cut_at_every_event_costs_nothing(cutting, sandbox, context):
     cutter, client = cutting
     seen = []
@@ -181,6 +189,7 @@ async def test_wherever_in_an_answer_its_connection_is_cut_the_cell_runs_once_an
     assert cutter.connections > connections + 30
 
 
+@pytest.mark.smoke
 async def test_a_command_whose_connection_is_cut_goes_on_as_well(cutting, sandbox):
     cutter, client = cutting
     line = "for n in $(seq 0 19); do printf x >> line; echo $n; sleep 0.03; done"
@@ -190,6 +199,7 @@ async def test_a_command_whose_connection_is_cut_goes_on_as_well(cutting, sandbo
     assert await sandbox.files.read("line") == "x" * 20
 
 
+@pytest.mark.smoke
 async def test_an_answer_that_never_came_is_asked_for_again_and_the_code_runs_once(cutting, sandbox, context):
     cutter, client = cutting
     await client.run_code("1", context=context)
@@ -201,6 +211,7 @@ async def test_an_answer_that_never_came_is_asked_for_again_and_the_code_runs_on
     assert await sandbox.files.read("unheard") == "xxx"
 
 
+@pytest.mark.smoke
 async def test_a_reader_that_stops_delays_others_only_shortly_and_takes_no_memory(executor, sandbox):
     executor.restart_peak()
     idle = executor.memory()

@@ -25,16 +25,19 @@ async def test_a_caller_that_gives_up_waiting_for_output_loses_none_of_it(sandbo
     assert (result.stdout, result.stderr) == ("first\n", "second\n")
 
 
+@pytest.mark.smoke
 async def test_a_line_goes_through_a_shell_and_arguments_do_not(sandbox):
     assert (await sandbox.commands.run("echo $((6 * 7)) | tr 4 5")).stdout == "52\n"
     assert (await sandbox.commands.run(["echo", "$HOME", "a  b", "", "*"])).stdout == "$HOME a  b  *\n"
 
 
+@pytest.mark.smoke
 async def test_arguments_are_bytes_and_come_as_they_are(sandbox):
     result = await sandbox.commands.run(["printf", "%s", b"\xff\xfe\n\t'\""])
     assert result.stdout_bytes == b"\xff\xfe\n\t'\""
 
 
+@pytest.mark.smoke
 async def test_a_command_starts_in_the_workspace_or_where_it_is_told(sandbox):
     await sandbox.files.make_dir("deep/er")
     found = [(await sandbox.commands.run("pwd", cwd=cwd)).stdout for cwd in ("", "deep/er", "/tmp")]
@@ -48,6 +51,7 @@ async def test_a_command_has_its_own_environment_and_nothing_of_the_executor_s(s
     assert executor.secret not in result.stdout
 
 
+@pytest.mark.smoke
 async def test_standard_input_is_closed_unless_asked_for(sandbox):
     assert (await sandbox.commands.run("cat; echo end")).stdout == "end\n"
     assert (await sandbox.commands.run("cat", stdin="é\n")).stdout == "é\n"
@@ -95,12 +99,14 @@ async def test_exit_codes_are_a_shell_s(sandbox, command, code, outcome, reason,
     assert result.blame == (None if outcome == "ok" else "code")
 
 
+@pytest.mark.smoke
 async def test_a_program_that_cannot_be_started_says_why_on_standard_error(sandbox):
     said = (await sandbox.commands.run(["no-such-program"])).stderr
     assert said == "cannot start the command: No such file or directory: no-such-program\n"
     assert "Permission denied" in (await sandbox.commands.run(["/etc/passwd"])).stderr
 
 
+@pytest.mark.smoke
 async def test_a_program_that_is_no_program_for_the_kernel_is_not_executable(sandbox):
     await sandbox.files.write("garbage", b"\x7fELFgarbage", mode=0o755)
     assert (await sandbox.commands.run(["/workspace/garbage"])).exit_code == 126
@@ -182,11 +188,13 @@ async def test_what_is_above_a_limit_is_refused_by_naming_it(sandbox, call, why)
         await call(sandbox)
 
 
+@pytest.mark.smoke
 async def test_output_that_is_no_utf_8_is_kept_as_bytes(sandbox):
     result = await sandbox.commands.run(r"printf 'a\377\376\n\303'")
     assert (result.stdout_bytes, result.stdout) == (b"a\xff\xfe\n\xc3", "a\ufffd\ufffd\n\ufffd")
 
 
+@pytest.mark.smoke
 async def test_a_background_command_is_fed_heard_and_closed(sandbox):
     handle = await sandbox.commands.run("while read x; do echo got $x; done; echo over", background=True, stdin=True)
     await handle.send_stdin("one\n")
@@ -208,6 +216,7 @@ async def test_a_command_that_closed_its_input_refuses_more_of_it(sandbox):
         await handle.send_stdin("x")
 
 
+@pytest.mark.smoke
 async def test_a_command_that_never_reads_does_not_keep_its_deadline_from_coming(sandbox):
     result = await sandbox.commands.run("sleep 1000", stdin=b"x" * (4 * MIB), timeout=0.5)
     assert result.outcome is Outcome.TIMEOUT
@@ -223,6 +232,7 @@ async def test_a_signal_reaches_the_program_and_what_it_started(sandbox):
     assert await handle.signal(signal.SIGUSR1) is False
 
 
+@pytest.mark.smoke
 async def test_a_signal_that_does_not_exist_is_refused(sandbox):
     handle = await sandbox.commands.run("sleep 1000", background=True)
     with pytest.raises(InvalidArgument):
@@ -255,12 +265,14 @@ async def test_commands_run_beside_each_other_and_beside_cells(sandbox):
     assert [each.outcome for each in both] == [Outcome.OK] * 3
 
 
+@pytest.mark.smoke
 async def test_an_execution_id_is_used_once_by_cells_and_commands_together(sandbox):
     await sandbox.run_code("1", execution_id="shared")
     with pytest.raises(Exception, match="used before"):
         await sandbox.commands.run("true", execution_id="shared")
 
 
+@pytest.mark.smoke
 async def test_processor_time_and_memory_of_a_command_are_counted(sandbox):
     line = "python3 -c 'x = b\"1\" * (200 << 20); sum(x[::8])'"
     usage = (await sandbox.commands.run(line, timeout=60)).usage

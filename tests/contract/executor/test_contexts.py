@@ -21,6 +21,7 @@ async def executor(starting):
 EVERYTHING_OF_A_CONTEXT = ("variables", "processes")
 
 
+@pytest.mark.smoke
 async def test_variables_imports_and_the_working_directory_last(sandbox, context):
     await sandbox.run_code(
         "import os, json\nx = 41\nos.makedirs('sub', exist_ok=True)\nos.chdir('sub')", context=context
@@ -36,6 +37,7 @@ async def test_functions_and_classes_defined_in_one_cell_are_used_in_the_next(sa
     assert (await sandbox.run_code("A().f()", context=context)).text == "[0, 1, 4]"
 
 
+@pytest.mark.smoke
 async def test_contexts_do_not_see_each_other_s_variables(sandbox, context):
     await sandbox.run_code("mine = 1", context=context)
     execution = await sandbox.run_code("mine")
@@ -67,6 +69,7 @@ async def test_waiting_for_an_earlier_cell_does_not_count_against_the_deadline(s
     assert (second.outcome, (await first).outcome) == (Outcome.OK, Outcome.OK)
 
 
+@pytest.mark.smoke
 async def test_a_context_has_its_own_directory_and_environment(sandbox):
     await sandbox.files.make_dir("project")
     made = await sandbox.create_context("own", cwd="project", envs={"COLOUR": "blue"})
@@ -75,6 +78,7 @@ async def test_a_context_has_its_own_directory_and_environment(sandbox):
     await sandbox.delete_context(made)
 
 
+@pytest.mark.smoke
 async def test_an_environment_variable_of_one_execution_is_gone_in_the_next(sandbox, context):
     code = "import os; os.environ.get('ONCE')"
     assert (await sandbox.run_code(code, context=context, envs={"ONCE": "yes"})).text == "'yes'"
@@ -96,6 +100,7 @@ async def test_contexts_are_listed_with_their_state_generation_and_count_of_cell
     assert "listed" not in {each.context_id for each in await sandbox.list_contexts()}
 
 
+@pytest.mark.smoke
 async def test_an_interpreter_that_ended_says_once_what_was_lost(sandbox, context):
     await sandbox.run_code("x = 1", context=context)
     ended = await sandbox.run_code("import os; os._exit(3)", context=context)
@@ -105,6 +110,7 @@ async def test_an_interpreter_that_ended_says_once_what_was_lost(sandbox, contex
     assert (await sandbox.run_code("1", context=context)).lost == ()
 
 
+@pytest.mark.smoke
 async def test_an_interpreter_that_ends_between_two_cells_is_replaced_and_it_is_said(sandbox, context):
     code = "import os, threading\nthreading.Timer(0.1, os._exit, (0,)).start()"
     assert (await sandbox.run_code(code, context=context)).outcome is Outcome.OK
@@ -112,6 +118,7 @@ async def test_an_interpreter_that_ends_between_two_cells_is_replaced_and_it_is_
     assert (await sandbox.run_code("1", context=context)).lost == EVERYTHING_OF_A_CONTEXT
 
 
+@pytest.mark.smoke
 async def test_a_restarted_context_has_a_fresh_interpreter_and_reports_no_loss(sandbox, context):
     await sandbox.run_code("x = 1", context=context)
     assert (await sandbox.restart_context(context)).generation == 2
@@ -203,6 +210,7 @@ async def test_an_interrupt_that_is_swallowed_becomes_a_kill_after_its_grace(san
     assert (execution.outcome, execution.lost) == ("interrupted", EVERYTHING_OF_A_CONTEXT)
 
 
+@pytest.mark.smoke
 async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_never_runs(sandbox, context):
     running = asyncio.create_task(sandbox.run_code("while True: pass", context=context))
     await until(lambda: _is_busy(sandbox, context))
@@ -221,6 +229,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_never_runs(s
     assert not await sandbox.files.exists("ran")
 
 
+@pytest.mark.smoke
 async def test_interrupting_an_idle_context_says_that_nothing_ran(sandbox, context):
     await sandbox.run_code("x = 1", context=context)
     assert await sandbox.interrupt(context) is False
@@ -238,6 +247,7 @@ async def test_an_unknown_context_is_not_found(sandbox):
     await sandbox.delete_context("nowhere")
 
 
+@pytest.mark.smoke
 async def test_a_context_is_not_made_twice(sandbox, context):
     with pytest.raises(AlreadyExistsError, match=context):
         await sandbox.create_context(context)
@@ -251,12 +261,14 @@ async def test_a_context_that_cannot_be_is_refused(sandbox, options):
         await sandbox.create_context(**{"context_id": "refused", **options})
 
 
+@pytest.mark.smoke
 async def test_a_working_directory_that_is_not_there_is_refused_and_leaves_no_context(sandbox):
     with pytest.raises(InvalidArgument, match="is/not/there"):
         await sandbox.create_context("homeless", cwd="is/not/there")
     assert "homeless" not in {each.context_id for each in await sandbox.list_contexts()}
 
 
+@pytest.mark.smoke
 async def test_an_execution_id_runs_once(sandbox, context):
     await sandbox.run_code("n = 1", context=context, execution_id="only-once")
     with pytest.raises(AlreadyExistsError, match="only-once"):

@@ -166,6 +166,7 @@ async def test_there_is_no_way_out_to_any_network(executor, unprotected, family)
         assert await value(unprotected, codes[family]) == 0
 
 
+@pytest.mark.smoke
 @pytest.mark.needs("own network")
 async def test_there_is_no_interface_but_an_own_loopback(executor):
     assert await value(executor, "import socket; [name for _, name in socket.if_nameindex()]") in ([], ["lo"])
@@ -204,6 +205,7 @@ async def test_the_root_and_its_parts_cannot_be_written(executor, unprotected, p
     assert await value(executor, code.replace(repr(path), "'/workspace'")) is True
 
 
+@pytest.mark.smoke
 @pytest.mark.attack("looks for a folder of the host that it may write", "none is there")
 async def test_every_folder_that_can_be_written_is_the_sandbox_s_own(executor, unprotected):
     code = "import subprocess\nsubprocess.run('find / -xdev -type d -writable 2>/dev/null | grep -v ^/proc/ | sort', shell=True, capture_output=True).stdout.decode().split()"
@@ -321,6 +323,7 @@ async def test_without_a_session_the_same_works(unprotected, attack):
     assert await value(unprotected, WITHOUT[attack]) is True
 
 
+@pytest.mark.smoke
 async def test_no_core_is_dumped(executor):
     line = "cd /workspace && ulimit -c; ulimit -c unlimited 2>/dev/null; bash -c 'kill -SEGV $$'; ls -a | grep -c core; true"
     result = await executor.sandbox.commands.run(line)

@@ -91,6 +91,7 @@ async def test_an_unused_sandbox_ends_with_exit_code_41(starting):
         assert await is_gone(executor)
 
 
+@pytest.mark.smoke
 async def test_a_running_execution_is_use_and_looking_at_the_sandbox_is_no_use(starting):
     async with starting(idle_timeout=4.0) as executor:
         execution = await executor.sandbox.run_code("import time; time.sleep(6); 'awake'", timeout=60)
@@ -131,6 +132,7 @@ async def test_a_session_that_cannot_be_is_refused(starting, options):
         assert (await executor.open("another")).session_id == "another"
 
 
+@pytest.mark.smoke
 async def test_a_session_s_environment_and_lower_limits_hold_for_everything_in_it(starting):
     async with starting(session=None) as executor:
         limits = {"memory_bytes": 256 << 20, "output_bytes": 1000, "processes": 32}
@@ -154,5 +156,6 @@ async def test_the_workspace_outlives_the_executor_and_the_namespace(starting):
             assert (await second.sandbox.run_code("open('kept', 'w').write('2')")).outcome is Outcome.OK
 
 
+@pytest.mark.smoke
 async def test_a_configuration_that_cannot_be_is_said_and_starts_nothing(host):
     assert "cannot take the configuration: unknown colour" in await host.refusal({"colour": "blue"})

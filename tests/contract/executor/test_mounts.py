@@ -74,6 +74,7 @@ async def test_a_mounted_folder_is_the_folder_itself_to_code_commands_and_the_fi
     assert (await sandbox.commands.run(["stat", "-c", "%U", f"{path}/{name}"])).stdout == "sandbox\n"
 
 
+@pytest.mark.smoke
 async def test_every_operation_of_the_files_api_works_below_a_mount(sandbox, tmp_path):
     files = sandbox.files
     await files.make_dir("/app/ops/inner")
@@ -115,6 +116,7 @@ async def test_ways_up_and_links_lead_into_a_mount(sandbox, path, is_at):
     assert (await sandbox.commands.run(["cat", path])).stdout == path
 
 
+@pytest.mark.smoke
 async def test_beside_a_mount_nothing_can_be_written(sandbox):
     for path in ("/home/x", "/home/other/x", "/var/x", "/new/x"):
         with pytest.raises(FilePermission, match=r"only /workspace, /tmp, /app, .* can be written"):
@@ -122,6 +124,7 @@ async def test_beside_a_mount_nothing_can_be_written(sandbox):
         assert not (await sandbox.commands.run(f"mkdir -p {path}")).ok
 
 
+@pytest.mark.smoke
 async def test_what_changes_below_a_mount_is_told_as_changes_of_the_workspace(sandbox):
     execution = await sandbox.run_code("open('/app/told', 'w').write('x'); open('/home/user/told', 'w').write('x')")
     assert (execution.files.created, execution.files.complete) == (("app/told", "home/told"), True)
@@ -129,6 +132,7 @@ async def test_what_changes_below_a_mount_is_told_as_changes_of_the_workspace(sa
     assert (await sandbox.commands.run("echo 1 > /srv/all/app/thrice")).files.created == ("app/thrice",)
 
 
+@pytest.mark.smoke
 async def test_a_watch_of_a_mount_tells_of_its_own_paths(sandbox):
     watch = await sandbox.files.watch_dir("/home/user", recursive=True)
     assert watch.path == "/home/user"
@@ -144,6 +148,7 @@ async def test_a_watch_of_a_mount_tells_of_its_own_paths(sandbox):
     assert event.type is FileEventType.CREATED
 
 
+@pytest.mark.smoke
 async def test_what_is_written_below_a_mount_counts_against_the_disk_limit(starting):
     async with starting(session=None, limits={"disk_bytes": 16 * MIB}) as executor:
         await executor.open("session", mounts={"/app": ""})
@@ -151,6 +156,7 @@ async def test_what_is_written_below_a_mount_counts_against_the_disk_limit(start
         assert (written.outcome, written.reason) == (Outcome.KILLED, "DiskLimit")
 
 
+@pytest.mark.smoke
 async def test_paths_of_the_machine_are_hidden_by_a_mount_and_untouched(executor, sandbox):
     """Both sandboxes come from one image, or one machine, which has a /var/log."""
     assert (await sandbox.commands.run("ls -A /var/log")).stdout.split() in ([], ["var-log"])
@@ -214,6 +220,7 @@ async def test_an_executor_that_was_started_again_has_the_mounts_when_its_sessio
     assert (await restarting.sandbox.commands.run("cat /app/file")).stdout == "kept"
 
 
+@pytest.mark.smoke
 async def test_control_without_mounts_the_paths_are_not_there(executor):
     sandbox = executor.sandbox
     assert not (await sandbox.commands.run("echo 1 > /app/x || mkdir -p /home/user")).ok
@@ -253,6 +260,7 @@ async def test_a_mount_over_the_interpreter_is_refused(starting):
         assert "belongs to" in said.value.details()
 
 
+@pytest.mark.smoke
 async def test_an_executor_tells_its_mounts(mounted):
     said = {"/app": "app", "/home/user": "home", "/srv/all": ".", "/template": "of template", "/var/log": "logs/inner"}
     assert (await mounted.open("session")).mounts == said

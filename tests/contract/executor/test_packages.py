@@ -252,6 +252,7 @@ async def test_where_all_is_well_nothing_is_said(declaring):
         assert (await executor.sandbox.run_code("1")).notices == ()
 
 
+@pytest.mark.smoke
 async def test_what_code_installs_afterwards_counts(declaring):
     async with declaring("own-package") as executor:
         await executor.open("session")

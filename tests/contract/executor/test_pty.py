@@ -26,6 +26,7 @@ async def test_a_program_finds_a_terminal_of_the_size_and_kind_that_was_asked_fo
     assert result.stdout == "False dumb\n"
 
 
+@pytest.mark.smoke
 async def test_a_terminal_defaults_to_24x80_and_xterm(sandbox):
     shown = await everything(await sandbox.pty.create(command="stty size; echo $TERM; pwd"))
     assert shown == b"24 80\r\nxterm-256color\r\n/workspace\r\n"
@@ -36,6 +37,7 @@ async def test_a_terminal_defaults_to_24x80_and_xterm(sandbox):
     assert shown == b"/workspace/deep\r\nb x\r\n"
 
 
+@pytest.mark.smoke
 async def test_the_shell_without_a_command_is_bash_and_its_end_is_the_end(sandbox):
     handle = await sandbox.pty.create()
     await handle.send("echo $((6 * 7)); exit 7\r")
@@ -64,6 +66,7 @@ async def test_the_shell_has_a_prompt_and_the_user_s_own_settings_come_after_it(
         await Screen(await fresh.sandbox.pty.create(**options)).until(prompt)
 
 
+@pytest.mark.smoke
 async def test_a_resize_is_seen_and_told(sandbox):
     code = (
         "import os, signal\n"
@@ -80,6 +83,7 @@ async def test_a_resize_is_seen_and_told(sandbox):
     await screen.handle.kill()
 
 
+@pytest.mark.smoke
 async def test_the_program_in_front_of_a_shell_is_told_of_a_resize(sandbox):
     screen = await shell(sandbox)
     await screen.type(
@@ -94,6 +98,7 @@ async def test_the_program_in_front_of_a_shell_is_told_of_a_resize(sandbox):
     await screen.handle.kill()
 
 
+@pytest.mark.smoke
 async def test_what_is_typed_is_echoed_unless_the_program_does_not_want_it(sandbox):
     handle = await python(sandbox, "import getpass; print('<', input('name: '), getpass.getpass('word: '), '>')")
     screen = Screen(handle)
@@ -159,6 +164,7 @@ async def test_jobs_go_to_the_background_and_come_back(sandbox):
     await screen.handle.kill()
 
 
+@pytest.mark.smoke
 async def test_a_program_that_draws_can(sandbox):
     code = (
         "import curses\n"
@@ -176,17 +182,20 @@ async def test_a_program_that_draws_can(sandbox):
     assert (await screen.handle.wait()).ok
 
 
+@pytest.mark.smoke
 async def test_a_program_that_lets_go_of_its_terminal_for_a_while_does_not_lose_it(sandbox):
     code = "exec </dev/null >/dev/null 2>&1; sleep 0.3; exec >/dev/tty; echo back"
     assert await everything(await sandbox.pty.create(command=code)) == b"back\r\n"
 
 
+@pytest.mark.smoke
 async def test_what_cannot_be_started_says_so_in_the_terminal(sandbox):
     handle = await sandbox.pty.create(command=["no-such-program"])
     assert b"No such file" in await everything(handle)
     assert (await handle.wait()).exit_code == 127
 
 
+@pytest.mark.smoke
 async def test_a_terminal_s_input_has_no_end_but_ctrl_d(executor, sandbox):
     handle = await sandbox.pty.create(command="cat")
     request = pb.CloseInputRequest(execution_id=handle.execution_id)
@@ -197,6 +206,7 @@ async def test_a_terminal_s_input_has_no_end_but_ctrl_d(executor, sandbox):
     assert (await handle.wait()).ok
 
 
+@pytest.mark.smoke
 async def test_a_command_without_a_terminal_has_none_to_resize(sandbox):
     handle = await sandbox.commands.run("sleep 1000", background=True)
     request = pb.ResizeRequest(execution_id=handle.execution_id, rows=1, cols=1)
@@ -224,6 +234,7 @@ async def test_a_terminal_that_cannot_be_is_refused(sandbox, options):
         await sandbox.pty.create(**options)
 
 
+@pytest.mark.smoke
 async def test_a_size_that_cannot_be_is_refused(sandbox):
     handle = await sandbox.pty.create(command="read x")
     for rows, cols in ((0, 80), (24, 0), (4097, 80)):

@@ -154,6 +154,7 @@ async def test_a_client_that_goes_away_leaves_its_cell_waiting(executor, reviewe
     assert (await executor.sandbox.attach("left-behind")).outcome == "ok"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "call",
     [
@@ -281,6 +282,7 @@ async def test_requests_beyond_the_list_are_refused_and_those_in_it_wait_on(exec
     await until(reviewer.waiting_for_none)
 
 
+@pytest.mark.smoke
 async def test_the_token_of_an_autonomous_sandbox_opens_no_reviewed_one(executor):
     stranger = executor.client(token=executor.token(contract="autonomous"))
     with pytest.raises(Exception, match="contract of this sandbox is reviewed"):

@@ -24,6 +24,7 @@ from sandfleet_api.executor.v1 import service_pb2, service_pb2_grpc
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.smoke
 async def test_a_server_is_ready_when_it_answers_and_goes_on_without_its_client(executor, sandbox, services):
     await services.start("web", "exec python3 -m http.server 8000", ready=http(8000, **SOON))
     ready = await services.wait_ready("web")
@@ -35,6 +36,7 @@ async def test_a_server_is_ready_when_it_answers_and_goes_on_without_its_client(
     assert (await sandbox.commands.run(["python3", "-c", fetch])).stdout == "200\n"
 
 
+@pytest.mark.smoke
 async def test_the_ports_that_it_listens_on_are_listed_with_its_pid(sandbox, services):
     await services.start("web", listening(8001), ready=tcp(8001, **SOON))
     await services.wait_ready("web")
@@ -43,6 +45,7 @@ async def test_the_ports_that_it_listens_on_are_listed_with_its_pid(sandbox, ser
     assert (await sandbox.commands.run(["kill", "-0", str(found.pid)])).exit_code == 0
 
 
+@pytest.mark.smoke
 async def test_a_port_of_a_process_that_it_left_below_itself_is_its_own(services):
     line = f'(setsid python3 -c "{LISTEN.format(port=8002)}" &); {SLEEP}'
     await services.start("web", line, ready=tcp(8002, **SOON))
@@ -50,6 +53,7 @@ async def test_a_port_of_a_process_that_it_left_below_itself_is_its_own(services
     assert (await one(services, "web")).ports == (8002,)
 
 
+@pytest.mark.smoke
 async def test_one_probe_is_a_command_in_the_service_s_folder_with_its_variables(sandbox, services):
     await sandbox.files.make_dir("place")
     probe = exec_('test "$COLOUR" = blue && test -e marker', **SOON)
@@ -57,6 +61,7 @@ async def test_one_probe_is_a_command_in_the_service_s_folder_with_its_variables
     assert (await services.wait_ready("web")).is_ready
 
 
+@pytest.mark.smoke
 async def test_each_starts_after_what_it_needs_is_ready_and_stops_before_it(sandbox, services):
     def noted(name):
         trap = f"trap 'echo -{name} >>order; exit 0' TERM"
@@ -77,6 +82,7 @@ async def test_each_starts_after_what_it_needs_is_ready_and_stops_before_it(sand
     assert [each.state for each in await services.list()] == ["ready"] * 3
 
 
+@pytest.mark.smoke
 async def test_the_same_set_twice_changes_nothing_and_another_one_only_what_differs(services):
     first = [spec("same"), spec("changed"), spec("gone")]
     assert (await services.apply(first)).started == ("same", "changed", "gone")
@@ -92,12 +98,14 @@ async def test_the_same_set_twice_changes_nothing_and_another_one_only_what_diff
     assert (await one(services, "changed")).pid != pids["changed"]
 
 
+@pytest.mark.smoke
 async def test_one_is_started_beside_the_others(services):
     await services.start("a", SLEEP)
     await services.start("b", SLEEP, after=["a"])
     assert [each.name for each in await services.list()] == ["a", "b"]
 
 
+@pytest.mark.smoke
 async def test_a_restarted_service_has_another_process(services):
     await services.start("web", SLEEP)
     before = await services.wait_ready("web")
@@ -106,6 +114,7 @@ async def test_a_restarted_service_has_another_process(services):
     assert (after.restarts, after.last_exit.reason) == (1, "Stopped")
 
 
+@pytest.mark.smoke
 async def test_what_it_writes_is_read_followed_and_taken_up_where_it_was_left(services):
     await services.start("web", f"echo one; echo two >&2; until test -e go; do sleep 0.02; done; echo three; {SLEEP}")
     await until(lambda: logs_hold(services, "two"))
@@ -134,6 +143,7 @@ async def test_a_python_service_s_log_has_what_it_prints_at_once(sandbox, servic
     assert await services.logs("buffered") == ""
 
 
+@pytest.mark.smoke
 async def test_its_log_is_a_file_of_the_workspace_that_no_execution_reports_as_its_change(sandbox, services):
     await services.start("web", f"echo hello; {SLEEP}")
     path = (await one(services, "web")).log_path
@@ -169,6 +179,7 @@ async def test_a_set_that_cannot_be_changes_nothing(services, specs, reason):
     assert [each.name for each in await services.list()] == ["here"]
 
 
+@pytest.mark.smoke
 async def test_a_service_that_is_not_there_is_not_found(services):
     for call in (
         services.start("unknown"),
@@ -181,6 +192,7 @@ async def test_a_service_that_is_not_there_is_not_found(services):
             await call
 
 
+@pytest.mark.smoke
 async def test_services_need_the_scope_of_commands(executor):
     async with executor.channel() as channel:
         metadata = (("authorization", f"Bearer {executor.token(scope='interpreter filesystem session admin')}"),)

@@ -52,6 +52,7 @@ sorted(found)
 TELLS_HOLES = "f = open('sparse', 'rb'); f.seek(0, os.SEEK_HOLE) == 0"
 
 
+@pytest.mark.smoke
 async def test_files_variables_and_services_come_into_another_sandbox(starting):
     async with starting() as first:
         await run(first.sandbox, MAKE, None)

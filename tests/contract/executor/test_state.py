@@ -78,6 +78,7 @@ async def test_what_was_saved_is_there_in_a_fresh_interpreter(sandbox, context, 
     assert await run(sandbox, question, context) == answer
 
 
+@pytest.mark.smoke
 async def test_what_variables_share_they_share_again(sandbox, context):
     code = """
 a = b = []
@@ -94,6 +95,7 @@ n = Node(); n.me = n; m = n
     assert await run(sandbox, question, context) == "([1], True, True, [2], True, True, True)"
 
 
+@pytest.mark.smoke
 async def test_what_is_shared_stays_so_also_around_a_variable_that_cannot_be_saved(sandbox, context):
     code = "a = [1]\nbad = [a, [2], (x for x in a)]\nb = {'a': a}\nc = bad[1]\nd = c"
     saved, _ = await again(sandbox, context, code)
@@ -104,12 +106,14 @@ async def test_what_is_shared_stays_so_also_around_a_variable_that_cannot_be_sav
     )
 
 
+@pytest.mark.smoke
 async def test_a_function_sees_the_variables_of_its_new_context(sandbox, context):
     await again(sandbox, context, "limit = 1\ndef over(x): return x > limit")
     await run(sandbox, "limit = 100", context)
     assert await run(sandbox, "over(50)", context) == "False"
 
 
+@pytest.mark.smoke
 async def test_directory_environment_path_and_chance_are_as_they_were(sandbox, context):
     code = """
 import os, random, sys, numpy as np
@@ -165,6 +169,7 @@ async def test_ten_thousand_variables_are_saved_and_restored(sandbox, context):
     assert await run(sandbox, "sum(globals()[f'v{i}'][0] for i in range(10_000))", context) == "49995000"
 
 
+@pytest.mark.smoke
 async def test_a_variable_over_its_limit_and_what_is_over_the_limit_of_all_are_left_out(sandbox, context):
     await run(
         sandbox,
@@ -180,6 +185,7 @@ async def test_a_variable_over_its_limit_and_what_is_over_the_limit_of_all_are_l
         await sandbox.states.save(context=context, max_bytes=1 << 40)
 
 
+@pytest.mark.smoke
 async def test_restoring_goes_into_any_context_and_says_what_it_overwrote(sandbox, context):
     await run(sandbox, "a = 1; b = 2", context)
     await sandbox.states.save("two", context=context)
@@ -191,6 +197,7 @@ async def test_restoring_goes_into_any_context_and_says_what_it_overwrote(sandbo
     await sandbox.delete_context(other)
 
 
+@pytest.mark.smoke
 async def test_what_cannot_be_restored_is_named_and_what_shares_with_it_too(sandbox, context):
     await run(sandbox, "open('mod.py', 'w').write('class M: pass')", context)
     code = "import mod\nshared = [0]\nx = mod.M()\nx.inner = inner = [1]\nlone = [2]\ny = [lone, shared]"
@@ -208,6 +215,7 @@ async def test_what_cannot_be_restored_is_named_and_what_shares_with_it_too(sand
     assert restored.lost == ("variables: mod, x, inner",)
 
 
+@pytest.mark.smoke
 async def test_names_are_checked_and_states_are_listed_and_deleted(sandbox, context):
     await run(sandbox, "x = 1", context)
     for name in ("../../etc/passwd", "a/b", "x" * 65, "é"):
@@ -236,6 +244,7 @@ async def test_states_are_bounded_in_number(fresh):
     await sandbox.states.save("s0")
 
 
+@pytest.mark.smoke
 async def test_a_context_without_an_interpreter_has_nothing_to_save(sandbox, context):
     await sandbox.run_code("import os; os._exit(1)", context=context)
     with pytest.raises(PreconditionFailed):

@@ -85,6 +85,7 @@ def reason_of(error):
     return common_pb2.ErrorDetail.FromString(detail).reason
 
 
+@pytest.mark.smoke
 async def test_a_table_goes_in_and_comes_out_of_each_language(sandbox, mine):
     frame = pd.DataFrame({"id": [1, 2, 3], "name": ["a", None, "é"], "share": [0.5, None, 1.0]})
     await mine.put("df", frame)
@@ -99,6 +100,7 @@ async def test_a_table_goes_in_and_comes_out_of_each_language(sandbox, mine):
         ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("language", [name for name, each in LANGUAGES.items() if not each.tables])
 async def test_each_language_without_tables_says_so(sandbox, spoken, language):
     if language not in spoken:
@@ -128,6 +130,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.smoke
 async def test_what_cannot_be_got_is_refused_with_its_reason_and_its_column(sandbox, mine):
     has_polars = await with_polars(sandbox)
     for code, reason, words in REFUSED[mine.language]:
@@ -143,6 +146,7 @@ async def test_what_cannot_be_got_is_refused_with_its_reason_and_its_column(sand
     assert await rows(sandbox, mine, "kept") == 3
 
 
+@pytest.mark.smoke
 async def test_a_column_that_a_language_has_not_is_named_and_replaces_nothing(sandbox, mine):
     if mine.language == "python" and not await with_polars(sandbox):
         pytest.skip("the sandbox has no polars, and a table of Arrow may have two columns of one name")
@@ -153,6 +157,7 @@ async def test_a_column_that_a_language_has_not_is_named_and_replaces_nothing(sa
     assert await rows(sandbox, mine) == 2
 
 
+@pytest.mark.smoke
 async def test_a_table_above_its_limit_is_refused(sandbox, mine):
     await mine.put("df", BIG)
     with pytest.raises(LimitReached, match="limit") as raised:
@@ -219,6 +224,7 @@ async def test_a_get_that_is_not_read_to_its_end_leaves_the_context_as_it_was(ex
     assert len(await mine.get("df")) == 20_000_000
 
 
+@pytest.mark.smoke
 async def test_a_put_that_stalls_ends_at_its_deadline(sandbox, mine, wire):
     stub, metadata = wire
     call = stub.PutTable(None, metadata=metadata, timeout=PATIENCE)
@@ -357,6 +363,7 @@ async def test_what_fills_the_memory_on_its_way_out_says_so(starting):
         assert (await small.sandbox.run_code("1 + 1")).text == "2"
 
 
+@pytest.mark.smoke
 async def test_a_library_that_is_missing_is_named_and_found_when_it_is_there(sandbox, spoken, context):
     await sandbox.run_code(
         "import sys; there = sys.modules.get('pyarrow'); sys.modules['pyarrow'] = None", context=context

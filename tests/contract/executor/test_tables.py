@@ -41,6 +41,7 @@ def rows(table):
     return pa.table(table).to_pylist() if not isinstance(table, pl.DataFrame) else table.to_dicts()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", FRAMES)
 async def test_a_table_goes_in_and_comes_out_in_its_library(sandbox, context, kind):
     await sandbox.tables.put("df", FRAMES[kind], context=context)
@@ -54,6 +55,7 @@ async def test_a_table_goes_in_and_comes_out_in_its_library(sandbox, context, ki
         assert (type(asked), rows(asked)) == (type(frame), ROWS)
 
 
+@pytest.mark.smoke
 async def test_a_context_itself_gets_and_puts_however_it_was_come_by(sandbox, context):
     found = next(each for each in await sandbox.list_contexts() if each.context_id == context)
     await found.put("df", FRAMES["pandas"])
@@ -69,6 +71,7 @@ async def test_a_context_itself_gets_and_puts_however_it_was_come_by(sandbox, co
             await each.get("df")
 
 
+@pytest.mark.smoke
 async def test_types_of_columns_and_the_index_of_pandas_are_kept(sandbox, context):
     frame = pd.DataFrame(
         {
@@ -138,6 +141,7 @@ async def test_a_busy_context_and_one_without_tables_refuse(sandbox, context):
     assert raised.value.reason == "LanguageCannot"
 
 
+@pytest.mark.smoke
 async def test_objects_that_never_end_are_interrupted_and_the_variables_stay(sandbox, context):
     await sandbox.run_code(f"kept = 1\n{ENDLESS}", context=context)
     with pytest.raises(SandboxError) as raised:
@@ -171,6 +175,7 @@ async def test_a_stream_that_breaks_or_is_no_arrow_makes_no_variable(sandbox, co
     assert (await sandbox.run_code("df", context=context)).text == "'old'"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("suffix", [".arrow", ".csv", ".parquet"])
 async def test_files_of_tables_are_written_for_the_code_to_read_and_read_back(sandbox, context, suffix):
     name = f"orders{suffix}"
@@ -185,6 +190,7 @@ async def test_files_of_tables_are_written_for_the_code_to_read_and_read_back(sa
         assert rows(await sandbox.files.read_table(name, library="polars")) == ROWS
 
 
+@pytest.mark.smoke
 async def test_a_file_that_holds_no_table_is_an_error_of_the_file(sandbox):
     await sandbox.files.write("bad.arrow", b"no table")
     with pytest.raises(FileError) as raised:

@@ -67,6 +67,7 @@ async def said(sandbox, code):
     return execution.text
 
 
+@pytest.mark.smoke
 async def test_values_of_an_mcp_server_come_as_values_of_python(sandbox, served):
     rows = [{"id": 70, "total": 0.5}, {"id": 71, "total": 1.5}]
     assert await said(sandbox, "tools.search_orders(customer=7)") == str(rows)

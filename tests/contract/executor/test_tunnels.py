@@ -36,6 +36,7 @@ async def servers(sandbox):
         yield
 
 
+@pytest.mark.smoke
 async def test_what_is_sent_comes_back(sandbox, servers):
     async with connected(sandbox, ECHO) as (reader, writer):
         for word in (b"one", b"two", b"\x00\xff" * 100):
@@ -43,6 +44,7 @@ async def test_what_is_sent_comes_back(sandbox, servers):
             assert await reader.readexactly(len(word)) == word
 
 
+@pytest.mark.smoke
 async def test_a_browser_s_request_is_answered_at_get_host(sandbox):
     await sandbox.files.write("site/index.html", "<p>hello</p>")
     server = await sandbox.commands.run(
@@ -60,12 +62,14 @@ async def test_a_browser_s_request_is_answered_at_get_host(sandbox):
     await server.kill()
 
 
+@pytest.mark.smoke
 async def test_what_listens_on_ipv6_alone_is_found(sandbox, servers):
     async with connected(sandbox, SIX) as (reader, writer):
         writer.write(b"six")
         assert await reader.readexactly(3) == b"six"
 
 
+@pytest.mark.smoke
 async def test_a_client_that_has_said_all_still_gets_the_answer(sandbox, servers):
     async with connected(sandbox, UPPER_AT_END) as (reader, writer):
         writer.write(b"question")
@@ -73,6 +77,7 @@ async def test_a_client_that_has_said_all_still_gets_the_answer(sandbox, servers
         assert await reader.read() == b"QUESTION"
 
 
+@pytest.mark.smoke
 async def test_a_server_that_has_said_all_still_hears(sandbox, servers):
     async with connected(sandbox, GREETS) as (reader, writer):
         assert await reader.read() == b"hello"
@@ -87,6 +92,7 @@ async def heard(sandbox, what):
     return await sandbox.files.exists("heard") and await sandbox.files.read("heard", format="bytes") == what
 
 
+@pytest.mark.smoke
 async def test_64_mib_go_up_and_down_unharmed(sandbox, servers):
     data = hashlib.sha256(b"seed").digest() * (64 * MIB // 32)
     async with connected(sandbox, SINK) as (reader, writer):
@@ -98,6 +104,7 @@ async def test_64_mib_go_up_and_down_unharmed(sandbox, servers):
         assert await reader.read() == b"s" * (64 * MIB)
 
 
+@pytest.mark.smoke
 async def test_a_port_without_a_listener_is_refused_with_a_reason(executor, sandbox):
     async with executor.channel() as channel:
         code, detail = await refused(executor, channel, 9999)
@@ -113,6 +120,7 @@ async def test_a_port_without_a_listener_is_refused_with_a_reason(executor, sand
     assert (told[0].reason, told[0].retryable) == ("ConnectionRefused", True)
 
 
+@pytest.mark.smoke
 async def test_udp_is_no_port_here(executor, sandbox):
     code = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 7053)); print(s.recv(9))"
     handle = await sandbox.commands.run(["python3", "-u", "-c", code], background=True)
@@ -121,6 +129,7 @@ async def test_udp_is_no_port_here(executor, sandbox):
     await handle.kill()
 
 
+@pytest.mark.smoke
 async def test_a_server_that_resets_is_seen_as_one(executor, sandbox, servers):
     async with executor.channel() as channel:
         bare = await Bare(executor, channel).open(RESETS)
@@ -165,6 +174,7 @@ async def test_a_program_here_that_resets_resets_there(sandbox):
         assert (await handle.wait()).stdout.endswith("reset\n")
 
 
+@pytest.mark.smoke
 async def test_requests_that_just_stop_reset_the_connection(executor, sandbox, servers):
     async with executor.channel() as channel:
         bare = await Bare(executor, channel).open(ECHO)
@@ -197,6 +207,7 @@ async def test_an_invalid_tunnel_request_is_refused(executor, servers, messages)
     assert (code, detail.reason) == ("INVALID_ARGUMENT", "InvalidArgument")
 
 
+@pytest.mark.smoke
 async def test_ports_have_a_scope_of_their_own(executor, servers):
     async with executor.channel() as channel:
         others = executor.token(scope="interpreter process filesystem session admin")
@@ -206,6 +217,7 @@ async def test_ports_have_a_scope_of_their_own(executor, servers):
         await Bare(executor, channel, executor.token(scope="ports")).open(ECHO)
 
 
+@pytest.mark.smoke
 async def test_bad_ports_are_refused_before_anything_is_sent(sandbox):
     for port, local_port in ((0, 0), (65536, 0), (-1, 0), (80, -1), (80, 65536)):
         with pytest.raises(InvalidArgument):

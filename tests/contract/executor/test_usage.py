@@ -30,6 +30,7 @@ def is_written(host, usage, size):
     return size <= usage.written_bytes < size + 2 * MIB
 
 
+@pytest.mark.smoke
 async def test_a_cell_that_writes_50_mib_shows_it(host, sandbox, context):
     execution = await sandbox.run_code(write("cell", 50 * MIB), context=context)
     assert is_written(host, execution.usage, 50 * MIB)
@@ -37,12 +38,14 @@ async def test_a_cell_that_writes_50_mib_shows_it(host, sandbox, context):
     assert is_written(host, (await sandbox.run_code("1", context=context)).usage, 0)
 
 
+@pytest.mark.smoke
 async def test_a_command_that_writes_50_mib_shows_it_also_where_the_file_is_gone(host, sandbox):
     result = await sandbox.commands.run("head -c 50M /dev/zero > big && rm big")
     assert is_written(host, result.usage, 50 * MIB)
     assert is_written(host, (await sandbox.commands.run("true")).usage, 0)
 
 
+@pytest.mark.smoke
 async def test_what_goes_to_streams_pipes_and_tmp_is_not_written_to_storage(host, sandbox):
     line = "head -c 8M /dev/zero | tr '\\0' x | cat; head -c 20M /dev/zero > /tmp/memory; rm /tmp/memory"
     result = await sandbox.commands.run(line)
@@ -50,6 +53,7 @@ async def test_what_goes_to_streams_pipes_and_tmp_is_not_written_to_storage(host
     assert is_written(host, result.usage, 0)
 
 
+@pytest.mark.smoke
 async def test_children_that_have_ended_count(host, sandbox, context):
     code = (
         f"import subprocess, sys\n_ = subprocess.run([sys.executable, '-c', {write('child', 20 * MIB)!r}], check=True)"
@@ -57,6 +61,7 @@ async def test_children_that_have_ended_count(host, sandbox, context):
     assert is_written(host, (await sandbox.run_code(code, context=context)).usage, 20 * MIB)
 
 
+@pytest.mark.smoke
 async def test_children_whose_parent_has_ended_count(host, sandbox):
     # The program ends once the orphan, which only the supervisor waits for, has done its work.
     orphan = "(setsid sh -c 'head -c 20M /dev/zero > orphan; touch done' &)"
@@ -64,6 +69,7 @@ async def test_children_whose_parent_has_ended_count(host, sandbox):
     assert is_written(host, result.usage, 20 * MIB)
 
 
+@pytest.mark.smoke
 async def test_two_at_once_are_told_apart(host, sandbox):
     first, second = await asyncio.gather(sandbox.create_context(), sandbox.create_context())
     both = await asyncio.gather(
@@ -236,11 +242,13 @@ async def test_a_watcher_that_does_not_read_costs_nothing_and_then_gets_what_is_
     assert executor.peak_memory() < idle + 32 * MIB
 
 
+@pytest.mark.smoke
 async def test_an_interval_below_zero_is_refused(sandbox):
     with pytest.raises(InvalidArgument):
         await anext(sandbox.watch_usage(-1.0))
 
 
+@pytest.mark.smoke
 async def test_a_watch_needs_the_scope_of_a_session(executor):
     async with executor.channel() as channel:
         metadata = (("authorization", f"Bearer {executor.token(scope='filesystem')}"),)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partialmethod
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
