@@ -1,4 +1,4 @@
-"""Prints the tests that took longest when each ran last (`make slowest`), from pytest's cache: slowest.py [how many]."""
+"""Prints the tests that took longest when each ran last (`make slowest`): slowest.py [how many]."""
 
 import json
 import sys

@@ -281,7 +281,6 @@ async def test_a_session_is_renewed_and_released_by_who_may(world):
         assert refused == ("NOT_FOUND", f"cannot get sandbox {name}: it ended: Released")
 
 
-@pytest.mark.smoke
 async def test_the_head_of_a_journal_is_signed_for_who_may_run_code_and_at_the_release(world):
     bound = await claimed(world)
     sandbox, asked = bound.sandbox, fleet_pb2.CountersignJournalRequest(sandbox_id=bound.sandbox.sandbox_id)
@@ -423,7 +422,6 @@ def a_volume(name, labels, retention):
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {}}
 
 
-@pytest.mark.smoke
 async def test_a_suspended_sandbox_has_its_workspace(world):
     await world.kube.create(a_volume("workspace-mine", own_labels(**{SANDBOX: "mine"}), "Retain"))
     await world.add("mine", spec={"operatingMode": "Suspended"})
@@ -439,7 +437,6 @@ async def test_no_workspace_is_promised_where_it_is_a_directory_of_its_pod(world
     assert (found, "go with them" in said) == ("FAILED_PRECONDITION", True), said
 
 
-@pytest.mark.smoke
 async def test_the_template_may_say_that_workspaces_stay(world):
     await world.cluster.add(
         template_object("lasting", workspace={"size": "1Gi", "retention": "Retain"}), pool_object("last", 1, "lasting")
@@ -450,7 +447,6 @@ async def test_the_template_may_say_that_workspaces_stay(world):
     assert bound.sandbox.workspace_id == sandbox.workspace_id
 
 
-@pytest.mark.smoke
 async def test_pools_are_listed_with_what_they_lack(world):
     await world.cluster.until(lambda: world.running.scheduler.summary("team/fast").warm == 2)
     await claimed(world)
@@ -466,7 +462,6 @@ async def test_pools_are_listed_with_what_they_lack(world):
     assert code == "PERMISSION_DENIED"
 
 
-@pytest.mark.smoke
 async def test_a_watch_says_what_is_there_and_then_what_happens(world):
     await claimed(world)
     await world.cluster.until(world.cluster.objects)
@@ -480,7 +475,6 @@ async def test_a_watch_says_what_is_there_and_then_what_happens(world):
     watching.cancel()
 
 
-@pytest.mark.smoke
 async def test_a_deposed_fleet_answers_no_caller(world):
     world.running.state["leading"] = None
     code, said = await refusal(world.stub.Claim(request(), metadata=ALICE))
@@ -523,7 +517,6 @@ async def test_egress_is_opening_in_the_reply_and_open_in_whatever_is_asked_late
     assert (await claimed(world, request("a", pool="open"))).egress == fleet_pb2.EGRESS_STATE_OPEN
 
 
-@pytest.mark.smoke
 async def test_of_a_sandbox_that_no_claim_serves_nothing_is_said(world):
     await world.add()
     allow(world, "team/one", "get")
@@ -564,7 +557,6 @@ async def test_who_may_claim_in_a_queue_and_with_a_restricted_class(world, name)
     assert bool(on_queues) == bool(queues or asked)
 
 
-@pytest.mark.smoke
 async def test_the_object_of_a_claim_names_its_queue_and_class(world):
     meta = {"namespace": "team", "name": "default"}
     spec = {"nominalQuota": {"sandboxes": 2}, "priorityClasses": [{"name": "low"}]}

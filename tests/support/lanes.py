@@ -1,7 +1,7 @@
 """Lanes: which tests a command runs, what a lane forbids its tests, and what a run has to say at its end.
 
-`--lane pure` takes the pure tests, `--lane smoke` and `--lane contract` those of tests/contract; CONTRIBUTING has the table.
-A test gets its lane from its folder and its marks, and a run with a test that has none ends at once.
+`--lane pure` takes the pure tests, `--lane smoke` and `--lane contract` those of tests/contract; CONTRIBUTING has the
+table. A test gets its lane from its folder and its marks, and a run with a test that has none ends at once.
 """
 
 import os

@@ -1,7 +1,7 @@
 """`--covers`: which RPCs, outcomes and calls of the client a run's tests have touched; the run fails if one is missing.
 
-Each process of pytest-xdist records what its tests use of gRPC's and the client's classes, and the first one adds it up.
-What programs do that tests start (the command line, a fleet of its own) is not seen.
+Each process of pytest-xdist records what its tests use of the classes of gRPC and of the client. The first process adds
+it up. What programs do that tests start (the command line, a fleet of its own) is not seen.
 """
 
 import functools

@@ -42,7 +42,7 @@ from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
-# Seconds for one call, including its connection; for one that is repeated anyway; and until the port shows a certificate.
+# Seconds for one call with its connection, for a call that is repeated anyway, and until the port shows a certificate.
 DEADLINE, POLL_DEADLINE = 10.0, 2.0
 TOKEN_LIFETIME = 60.0
 HOLDER = "operator"

@@ -1,6 +1,7 @@
 """Polls the executors that plans name for their services, and reports changes to the reconciler.
 
-At most WORKERS executors are asked at once, in the turns of a lane. Between two polls a sandbox costs a timer and its last answer.
+At most WORKERS executors are asked at once, in the turns of a lane. Between two polls a sandbox costs a timer and its
+last answer.
 """
 
 import random
