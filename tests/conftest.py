@@ -19,7 +19,7 @@ settings.register_profile("fast", settings.get_profile("ci"), max_examples=20)
 settings.register_profile("nightly", settings.get_profile("ci"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
 
-pytest_plugins = ["cluster.fixtures", "support.lanes", "support.quarantine", "support.attacks"]
+pytest_plugins = ["cluster.fixtures", "support.lanes", "support.attacks"]
 
 
 def pytest_addoption(parser):

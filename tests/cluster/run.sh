@@ -11,12 +11,6 @@ suite() { # where → pytest's arguments; if they select no test there, it is no
     local status=0
     "$python" -m pytest -q --timeout 300 "$@" || status=$?
     [ "$status" = 5 ] && return 0
-    if [ "$status" = 1 ]; then
-        # Two cores carry a cluster beside the tests: a test that fails for this passes alone.
-        echo "again, one at a time, what failed:"
-        status=0
-        "$python" -m pytest -q --timeout 300 "$@" -n 0 --last-failed --last-failed-no-failures none || status=$?
-    fi
     return "$status"
 }
 
@@ -49,7 +43,7 @@ pods)
     suite tests/contract/executor/test_processes.py --executor pod "$@" || failed=$?
     ;;
 attacks)
-    # In one run, whose last lines are the table; a test that fails is not tried again.
+    # In one run, whose last lines are the table.
     "$python" -m pytest -q --timeout 300 --executor pod --place pod --attacks build/attacks/pod.json \
         tests/contract/executor -n 2 --dist loadfile "$@" || failed=$?
     ;;

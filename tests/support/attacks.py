@@ -44,7 +44,7 @@ class Attacks:
     def __init__(self, config, path: Path):
         self._path, self._place = path, config.getoption("--place")
         self._is_worker = hasattr(config, "workerinput")
-        # Test → what is known of it. A test that runs again says its last word.
+        # Test → what is known of it.
         self._found: dict[str, dict[str, object]] = {}
         self._controls: dict[str, dict[str, bool]] = {}
 
