@@ -7,7 +7,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+    Authority: TypeAlias = EllipticCurvePublicKey
 
 MISSING = "cryptography is not installed; it comes with the extra sandfleet[verify]"
 MAX_AUTHORITIES = 16
@@ -31,7 +35,7 @@ def fleet_signed(public: bytes, message: bytes, signature: bytes) -> bool:
     return True
 
 
-def authority_signed(authority: EllipticCurvePublicKey, message: bytes, signature: bytes) -> bool:
+def authority_signed(authority: Authority, message: bytes, signature: bytes) -> bool:
     """Return whether a cluster's authority has signed the message (P-256, SHA-256)."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
@@ -44,7 +48,7 @@ def authority_signed(authority: EllipticCurvePublicKey, message: bytes, signatur
     return True
 
 
-def read_authorities(pem: bytes) -> tuple[EllipticCurvePublicKey, ...]:
+def read_authorities(pem: bytes) -> tuple[Authority, ...]:
     """Read the public keys of certificates in PEM, as the ConfigMap `sandfleet-ca` has them.
 
     The reader trusts the certificates themselves: their dates and signatures are not checked. Raises ValueError with
@@ -56,7 +60,7 @@ def read_authorities(pem: bytes) -> tuple[EllipticCurvePublicKey, ...]:
     return tuple(_key_in(block, is_certificate=is_certificate) for block, is_certificate in blocks)
 
 
-def _key_in(pem: bytes, *, is_certificate: bool) -> EllipticCurvePublicKey:
+def _key_in(pem: bytes, *, is_certificate: bool) -> Authority:
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -12,9 +12,8 @@ from sandfleet.journal import signatures
 from sandfleet.journal.records import loads
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-
     from sandfleet.journal.heads import SignedHead
+    from sandfleet.journal.signatures import Authority
 
 # What is signed begins with this, so that the signature means nothing else.
 PREFIX = b"sandfleet journal head\0"
@@ -45,7 +44,7 @@ class Keys:
     def __init__(
         self,
         given: Mapping[str, bytes] | None = None,
-        authorities: Sequence[EllipticCurvePublicKey] = (),
+        authorities: Sequence[Authority] = (),
         vouched: Mapping[str, bytes] | None = None,
     ) -> None:
         self.given, self.authorities, self._vouched = given, tuple(authorities), vouched or {}
@@ -71,7 +70,7 @@ class Keys:
         return self._known[asked]
 
 
-def read_keys(data: bytes, authorities: Sequence[EllipticCurvePublicKey] = ()) -> Keys:
+def read_keys(data: bytes, authorities: Sequence[Authority] = ()) -> Keys:
     """Read a JWKS, as the ConfigMap `sandfleet-keys` and the file `keys.json` of a local fleet have it.
 
     Raises ValueError with "cannot X: why".
