@@ -1,7 +1,6 @@
-"""What tracing and metrics cost, and what the receiver and an exporter without a collector hold."""
+"""What tracing and metrics cost, and what a file of spans and an exporter without a collector take."""
 
 import asyncio
-import http.client
 import os
 import re
 import resource
@@ -9,15 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 from figures import Figure, progress, quantile
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -26,38 +23,30 @@ from sandfleet.observe import provider
 from sandfleet.observe.report.assemble import report
 from sandfleet.observe.report.journal import Journal, Recorded
 from sandfleet.observe.report.page import html
-from sandfleet.observe.spans.receiver import Receiver
-from sandfleet.observe.spans.store import SpanStore
 from sandfleet_operator.telemetry.control_plane import ClaimMetrics
 
 # Turns of cells with spans and without; cells of a turn, before which one is not measured: the spans of a cell are made
 # while the next one runs. Blocks of turns, whose ratios show the spread.
 TURNS, CELLS, BLOCKS = 120, 5, 8
-BATCHES, BATCH, SENDERS = 40, 512, 2
+SPANS = 20_000
 DEAD = 50_000
 COUNTS = 200_000
 STEPS = 10_000
 RECEIVER = """
-import pathlib, sys
-from sandfleet.observe.spans.receiver import Receiver
-from sandfleet.observe.spans.store import SpanStore
-with Receiver(SpanStore.open(pathlib.Path(sys.argv[1])), 0) as receiver:
-    print(receiver.endpoint, flush=True)
+import sys
+from support.otlp import collecting
+with collecting() as collector:
+    print(collector.endpoint, flush=True)
     sys.stdin.read()
 """
 
 
 def figures() -> Iterator[Figure]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        closing(SpanStore.open(Path(folder) / "t.db")) as store,
-        Receiver(store, 0) as receiver,
-    ):
-        progress("cells with and without spans, by turns")
-        with apart(Path(folder) / "apart.db") as endpoint:
-            yield from asyncio.run(cells(endpoint))
-        progress("the receiver of spans")
-        yield from received(receiver)
+    progress("cells with and without spans, by turns")
+    with apart() as endpoint:
+        yield from asyncio.run(cells(endpoint))
+    progress("spans appended to a file")
+    yield appended()
     progress("an exporter whose collector is dead")
     yield dead()
     yield counted()
@@ -73,10 +62,12 @@ def figures() -> Iterator[Figure]:
 
 
 @contextmanager
-def apart(path: Path) -> Iterator[str]:
-    """A receiver that is a process of its own, as a collector is; gives its endpoint."""
-    command = [sys.executable, "-c", RECEIVER, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def apart() -> Iterator[str]:
+    """A collector that is a process of its own, as a collector is; gives its endpoint."""
+    command = [sys.executable, "-c", RECEIVER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    ) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
 
@@ -116,37 +107,19 @@ def compared(name: str, turns: list[tuple[list[float], list[float]]], share: flo
     return Figure(name, value, "ms", base, f"{value / base:.3f} of the same without spans; {spread}; target ≤ 1.05")
 
 
-def received(receiver: Receiver) -> Iterator[Figure]:
-    """Spans per second that come encoded from threads of this process, and the processor time of both sides."""
-    bodies = [encode_spans(made()).SerializeToString() for _ in range(BATCHES)]
-    before, start, spent = receiver.received, time.perf_counter(), time.process_time()
-
-    def send(mine: list[bytes]) -> None:
-        with closing(http.client.HTTPConnection(receiver.endpoint.removeprefix("http://"))) as connection:
-            for body in mine:
-                connection.request("POST", "/v1/traces", body, {"Content-Type": "application/x-protobuf"})
-                connection.getresponse().read()
-
-    threads = [threading.Thread(target=send, args=(bodies[number::SENDERS],)) for number in range(SENDERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    count = receiver.received - before
-    note = f"target ≥ 5,000/s; {(time.process_time() - spent) / count * 1e6:.0f} µs processor time a span"
-    yield Figure("spans received and kept", count / (time.perf_counter() - start), "1/s", note=note)
-
-
-def made() -> list:
-    tracer = TracerProvider().get_tracer("bench")
-    spans = []
-    for number in range(BATCH):
-        span = tracer.start_span(
-            f"span {number}", attributes={"sandfleet.run.id": "bench", "n": number, "text": "x" * 50}
-        )
-        span.end()
-        spans.append(span)
-    return spans
+def appended() -> Figure:
+    """Spans per second that this process appends to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        traced = provider.exporting("bench", f"{folder}/spans.jsonl", over_otlp=False)
+        tracer, start, spent = traced.get_tracer("bench"), time.perf_counter(), time.process_time()
+        for number in range(SPANS):
+            tracer.start_span("span", attributes={"sandfleet.run.id": "bench", "n": number, "text": "x" * 50}).end()
+            if number % 1000 == 999:
+                traced.force_flush()
+        seconds = time.perf_counter() - start
+        note = f"target ≥ 5,000/s; {(time.process_time() - spent) / SPANS * 1e6:.0f} µs processor time a span"
+        traced.shutdown()
+    return Figure("spans appended to a file", SPANS / seconds, "1/s", note=note)
 
 
 def dead() -> Figure:

@@ -10,12 +10,12 @@ import secrets
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from unittest import mock
 
 import pytest
 from cluster.access_bed import an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
+from sandfleet.observe.provider import FILE
 from sandfleet.observe.spans.store import read
 from sandfleet.observe.spans.tree import gaps, trees
 
@@ -63,37 +63,18 @@ asyncio.run(main())
 """
 
 
-@contextmanager
-def receiving(path, log):
-    """`sandfleet dev --traces` in a process of its own; gives the variables of those that export to it."""
-    # Its own fleet has nothing to do, and would export spans of its own.
-    options = ["--traces", str(path), "--traces-port", "0", "--pool-size", "0", "--json"]
-    command = [sys.executable, "-m", "sandfleet", "dev", *options]
-    with (
-        log.open("w") as complaints,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True) as process,
-    ):
-        try:
-            endpoint = json.loads(process.stdout.readline())["traces"]
-            yield {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
-                   "OTEL_METRICS_EXPORTER": "none", "OTEL_BSP_SCHEDULE_DELAY": BATCH_MS}  # fmt: skip
-        finally:
-            process.terminate()
-
-
 @pytest.fixture(scope="module")
 def spans_file(tmp_path_factory):
-    return tmp_path_factory.mktemp("spans") / "traces.db"
+    return tmp_path_factory.mktemp("spans") / "traces.jsonl"
 
 
 @pytest.fixture(scope="module")
 def bed(images, kinds, spans_file, tmp_path_factory):
-    """Fleet, operator and a pool of gVisor sandboxes; all of them export to the receiver."""
+    """Fleet, operator and a pool of gVisor sandboxes; all of them append to one file."""
     api, work = images.api, f"traced-{secrets.token_hex(4)}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
     with (
-        receiving(spans_file, spans_file.with_suffix(".log")) as exporting,
-        mock.patch.dict(os.environ, exporting),
+        mock.patch.dict(os.environ, {FILE: str(spans_file), "OTEL_BSP_SCHEDULE_DELAY": BATCH_MS}),
         fleet_bed(images, tmp_path_factory.mktemp("fleet"), (work,)) as made,
     ):
         made.apply(*an_agent(work))

@@ -3,23 +3,17 @@
 Spans, metrics and audit records are what real processes export: a program with an agent, its own fleet and executors.
 """
 
-import gzip
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import pytest
 from sandfleet.cli import main
-from sandfleet.observe.spans.decode import spans_of
-from sandfleet.observe.spans.store import SpanStore
 from support.fleet.process import a_fleet
+from support.otlp import collecting
 from support.ports import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -72,41 +66,15 @@ asyncio.run(main())
 """.replace("CANARY", CANARY).replace("SECRET", SECRET)
 
 
-class Collector(BaseHTTPRequestHandler):
-    """Keeps what comes, whole."""
-
-    bodies: ClassVar[dict[str, list[bytes]]] = {}
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-        self.bodies.setdefault(self.path.rpartition("/")[2], []).append(body)
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *words):
-        pass
-
-
-@contextmanager
-def collecting():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """Everything that was said of the session, by its kind; and the sandbox."""
     folder = tmp_path_factory.mktemp("canary")
     port = free_port()
-    with collecting() as endpoint, pytest.MonkeyPatch.context() as patch:
-        said = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+    with collecting() as collector, pytest.MonkeyPatch.context() as patch:
+        said = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
                 "OTEL_METRIC_EXPORT_INTERVAL": "200", "SANDFLEET_AUDIT": str(folder / "audit.jsonl"),
-                "SANDFLEET_TRACES": str(folder / "none.db")}  # fmt: skip
+                "SANDFLEET_TRACES": str(folder / "spans.jsonl")}  # fmt: skip
         for name, value in said.items():
             patch.setenv(name, value)
         with a_fleet(folder / "f", "--metrics-port", str(port)) as fleet:
@@ -120,9 +88,10 @@ def played(tmp_path_factory):
             process = fleet.process
         logs = done.stderr.encode() + (process.stderr.read() if not process.stderr.closed else b"")
     sandbox = re.search(r"end answered (\S+)", done.stdout)[1]
-    bodies = {kind: b"".join(parts) for kind, parts in Collector.bodies.items()}
+    bodies = {kind: b"".join(parts) for kind, parts in collector.bodies.items()}
     return folder, sandbox, {
         "spans": bodies["traces"],
+        "spans in a file": (folder / "spans.jsonl").read_bytes(),
         "metrics over OTLP": bodies["metrics"],
         "audit over OTLP": bodies["logs"],
         "metrics": metrics.stdout,
@@ -134,7 +103,7 @@ def played(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kind", "known"),
     [
-        ("spans", b"execute_cell"), ("metrics over OTLP", b"sandfleet_executions"), ("audit over OTLP", b"release"),
+        ("spans", b"execute_cell"), ("spans in a file", b"execute_cell"), ("metrics over OTLP", b"sandfleet_executions"), ("audit over OTLP", b"release"),
         ("metrics", b"sandfleet_tool_calls_total{"), ("audit", b'"claim"'), ("logs", b""),
     ],
 )  # fmt: skip
@@ -153,12 +122,9 @@ def test_a_name_that_a_caller_gives_is_in_the_spans(played):
 
 def test_the_report_of_spans_alone_has_no_secret_and_that_of_a_journal_no_value_of_the_environment(played, capsys):
     folder, sandbox, _ = played
-    with closing(SpanStore.open(folder / "spans.db")) as store:
-        for body in Collector.bodies["traces"]:
-            store.add(spans_of(body))
     page = folder / "spans.html"
-    assert main(["report", sandbox, "--spans", str(folder / "spans.db"), "-o", str(page)]) == 0
-    assert main(["trace", sandbox, "--spans", str(folder / "spans.db")]) == 0
+    assert main(["report", sandbox, "--spans", str(folder / "spans.jsonl"), "-o", str(page)]) == 0
+    assert main(["trace", sandbox, "--spans", str(folder / "spans.jsonl")]) == 0
     told = page.read_text() + capsys.readouterr().out
     assert "execute_cell" in told
     assert CANARY not in told and SECRET not in told

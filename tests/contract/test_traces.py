@@ -1,6 +1,6 @@
 """One trace from the agent's step to the process that ran its code, exported by two environment variables.
 
-The agent is a program of its own with a fleet of its own; a receiver of this process takes what both export.
+The agent is a program of its own with a fleet of its own; both append to one file, or export to a collector.
 """
 
 import ast
@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
@@ -19,10 +18,10 @@ from pathlib import Path
 import pytest
 from opentelemetry.semconv._incubating import attributes as published
 from sandfleet.cli import main
-from sandfleet.observe.spans.receiver import Receiver
-from sandfleet.observe.spans.store import SpanStore, read
+from sandfleet.observe.spans.store import read
 from sandfleet.observe.spans.tree import gaps, trees
 from support.fleet.process import a_fleet
+from support.otlp import collecting
 from support.ports import free_port
 from support.tools import tool
 
@@ -66,9 +65,12 @@ asyncio.run(main())
 """.replace("CANARY", CANARY.replace("-", "_"))
 
 
-def played(endpoint, **environment):
+def over_otlp(endpoint):
+    return played(OTEL_TRACES_EXPORTER="otlp", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+
+
+def played(**asked):
     """What the agent printed."""
-    asked = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **environment}
     done = subprocess.run(
         [sys.executable, "-c", AGENT], env=os.environ | asked, capture_output=True, text=True, timeout=110, check=False
     )
@@ -79,10 +81,9 @@ def played(endpoint, **environment):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The file of spans, what the agent printed, and the sandbox."""
-    path = tmp_path_factory.mktemp("traces") / "t.db"
-    with closing(SpanStore.open(path)) as store, Receiver(store, 0) as receiver:
-        said, complained = played(receiver.endpoint)
-        assert not complained
+    path = tmp_path_factory.mktemp("traces") / "t.jsonl"
+    said, complained = played(SANDFLEET_TRACES=str(path))
+    assert not complained
     return path, said, re.search(r"end answered (\S+)", said)[1]
 
 
@@ -136,9 +137,8 @@ def test_code_output_names_and_messages_are_in_no_span(exported):
 
 
 def test_contents_are_in_the_spans_where_they_are_asked_for(tmp_path):
-    path = tmp_path / "t.db"
-    with closing(SpanStore.open(path)) as store, Receiver(store, 0) as receiver:
-        said, _ = played(receiver.endpoint, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true")
+    path = tmp_path / "t.jsonl"
+    said, _ = played(SANDFLEET_TRACES=str(path), OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true")
     first = next(one for one in read(path, re.search(r"answered (\S+)", said)[1]) if "run_code" in one.name)
     told = next(one for one in read(path, first.trace_id) if one.name == "execute_tool run_code").attributes
     assert "secret = " in json.loads(told["gen_ai.tool.call.arguments"])["code"]
@@ -198,7 +198,7 @@ class Nonsense(BaseHTTPRequestHandler):
 def test_a_collector_that_answers_nonsense_costs_spans_and_nothing_else():
     with ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        said, complained = played(f"http://127.0.0.1:{server.server_address[1]}")
+        said, complained = over_otlp(f"http://127.0.0.1:{server.server_address[1]}")
         server.shutdown()
     assert "end answered" in said
     assert "Traceback" not in complained
@@ -223,7 +223,7 @@ def test_a_slow_collector_costs_spans_and_nothing_else():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             # A fleet whose end waited for it would be killed, and the program would not come to its end in time.
-            said, complained = played(f"http://127.0.0.1:{server.server_address[1]}")
+            said, complained = over_otlp(f"http://127.0.0.1:{server.server_address[1]}")
         finally:
             Slow.over.set()
             server.shutdown()
@@ -249,23 +249,24 @@ service:
 
 
 def test_a_real_collector_passes_on_the_whole_trace(tmp_path):
-    """Two variables are all that the program has; the collector sends what it took to a receiver of ours."""
+    """Two variables are all that the program has; the collector sends what it took to another one."""
     program, port = tool("collector"), free_port()
-    path, config = tmp_path / "t.db", tmp_path / "collector.yaml"
-    with closing(SpanStore.open(path)) as store, Receiver(store, 0) as receiver:
-        config.write_text(COLLECTOR.replace("PORT", str(port)).replace("ENDPOINT", receiver.endpoint))
+    config = tmp_path / "collector.yaml"
+    with collecting() as behind:
+        config.write_text(COLLECTOR.replace("PORT", str(port)).replace("ENDPOINT", behind.endpoint))
         with subprocess.Popen([str(program), "--config", str(config)], stderr=subprocess.PIPE, text=True) as collector:
             try:
                 next(line for line in collector.stderr if "Everything is ready" in line)
                 reading = threading.Thread(target=collector.stderr.read, daemon=True)
                 reading.start()
-                said, complained = played(f"http://127.0.0.1:{port}")
+                said, complained = over_otlp(f"http://127.0.0.1:{port}")
             finally:
                 # It sends what it has before it ends.
                 collector.terminate()
                 collector.wait(30)
     assert not complained
-    found = trees(read(path, re.search(r"end answered (\S+)", said)[1]))
+    assert "end answered" in said
+    found = trees(behind.spans())
     assert "invoke_agent tester" in names(found)
     assert {node.span.service for tree in found for _, node in tree.walk()} >= {
         "sandfleet",
@@ -277,7 +278,7 @@ def test_a_real_collector_passes_on_the_whole_trace(tmp_path):
 
 
 def test_a_dead_collector_costs_spans_and_nothing_else():
-    said, complained = played("http://127.0.0.1:9")
+    said, complained = over_otlp("http://127.0.0.1:9")
     assert "end answered" in said
     # OpenTelemetry says so, and not for each span.
     assert len(complained.splitlines()) < 30

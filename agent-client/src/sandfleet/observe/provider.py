@@ -13,13 +13,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 # What asks for spans without a line of code; OpenTelemetry's own variables say where they go.
 _EXPORTER = "OTEL_TRACES_EXPORTER"
+# The file to which each process appends its spans. A larger file takes no more.
+FILE = "SANDFLEET_TRACES"
+MAX_FILE_BYTES = 1 << 30
 # How long the end of the program waits for a collector to take the last spans, in seconds.
 _END_SECONDS = 2.0
 _LOG = logging.getLogger("sandfleet")
@@ -63,19 +68,24 @@ def _tracer_of(provider: Any) -> Any:
 @cache
 def _asked_for() -> TracerProvider | None:
     """The provider that the environment asks for, made at its first use."""
-    if "otlp" not in (word.strip() for word in os.environ.get(_EXPORTER, "").split(",")):
+    over_otlp = "otlp" in (word.strip() for word in os.environ.get(_EXPORTER, "").split(","))
+    file = os.environ.get(FILE, "")
+    if not (over_otlp or file):
         return None
     try:
-        return exporting("sandfleet")
+        return exporting("sandfleet", file, over_otlp=over_otlp)
     except ImportError:
         _LOG.warning("cannot export spans: their SDK is not installed (pip install 'sandfleet[otel]')")
-        return None
+    except OSError as error:
+        _LOG.warning("cannot keep spans in %s: %s", file, error.strerror)
+    return None
 
 
-def exporting(service: str) -> TracerProvider:
-    """Return a provider that exports over OTLP as the environment says. Raises ImportError without the SDK.
+def exporting(service: str, file: str = "", *, over_otlp: bool = True) -> TracerProvider:
+    """Return a provider that appends to a file, or exports over OTLP as the environment says, or both.
 
-    Its queue is bounded. A collector that does not answer costs spans, and at most two seconds at the program's end.
+    Its queues are bounded. A collector that does not answer costs spans, and at most two seconds at the program's end.
+    Raises ImportError without the SDK, and OSError for a file that cannot be written.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -84,13 +94,29 @@ def exporting(service: str) -> TracerProvider:
 
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter()
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    atexit.register(_end, provider.shutdown, exporter.shutdown)
+    # The file stays open until the program ends.
+    files = [appended_to(Path(file).open("a", buffering=1, encoding="utf-8"))] if file else []  # noqa: SIM115
+    exporters = [*files, *([OTLPSpanExporter()] if over_otlp else [])]
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    atexit.register(_end, provider.shutdown, lambda: [exporter.shutdown() for exporter in exporters])
     return provider
 
 
-def _end(flush: Callable[[], None], give_up: Callable[[], None]) -> None:
+def appended_to(out: IO[str]) -> ConsoleSpanExporter:
+    """Return an exporter that appends each span to a line-buffered file. Raises ImportError without the SDK.
+
+    Several processes may append to one file: each line is one write.
+    """
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    def line(span: ReadableSpan) -> str:
+        return f"{span.to_json(indent=None)}\n" if os.fstat(out.fileno()).st_size < MAX_FILE_BYTES else ""
+
+    return ConsoleSpanExporter(out=out, formatter=line)
+
+
+def _end(flush: Callable[[], None], give_up: Callable[[], object]) -> None:
     sending = threading.Thread(target=flush, name="sandfleet-spans", daemon=True)
     sending.start()
     sending.join(_END_SECONDS)

@@ -19,15 +19,15 @@ def write_spans_to(path: str | Path) -> Iterator[None]:
     """
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     with ExitStack() as stack:
         used = provider.of_the_program()
         if not isinstance(used, TracerProvider):
             used = TracerProvider(resource=Resource.create({"service.name": "sandfleet"}), shutdown_on_exit=False)
             stack.enter_context(provider.use(used))
-        out = stack.enter_context(Path(path).open("a", encoding="utf-8"))
-        exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\n")
+        out = stack.enter_context(Path(path).open("a", buffering=1, encoding="utf-8"))
+        exporter = provider.appended_to(out)
         processor = SimpleSpanProcessor(exporter)
         used.add_span_processor(processor)
         try:

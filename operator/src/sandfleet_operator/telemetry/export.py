@@ -1,4 +1,4 @@
-"""Spans and metrics of a process over OTLP: on where OpenTelemetry's own variables name an endpoint, off otherwise.
+"""Spans and metrics of a process over OTLP where OpenTelemetry's variables name an endpoint, and spans in a file.
 
 Queues are bounded, and what a collector does not take is dropped: no decision waits for it.
 """
@@ -12,6 +12,8 @@ from typing import NamedTuple, Self
 from sandfleet_operator.telemetry.audit import AuditLog
 from sandfleet_operator.telemetry.metrics import Family
 
+# The file to which programs and fleets of one machine append their spans.
+FILE = "SANDFLEET_TRACES"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 # Seconds between two exports of the metrics, and for which the end of the process waits.
 INTERVAL, END_SECONDS = 60.0, 2.0
@@ -35,11 +37,12 @@ class Export:
     def begun(cls, service: str, environment: Mapping[str, str]) -> Self:
         """From now on the process's spans are exported, if they are to be."""
         export = cls(service, environment)
-        if export.is_wanted("TRACES"):
+        file, over_otlp = environment.get(FILE, ""), export.is_wanted("TRACES")
+        if file or over_otlp:
             # Late: most processes export nothing, and the import takes longer than the start of a fleet.
             from sandfleet_operator.telemetry.otlp_traces import export_spans
 
-            export.closing.append(export_spans(export.resource()))
+            export.closing.append(export_spans(export.resource(), file, over_otlp=over_otlp))
         return export
 
     async def run(self, families: Callable[[], Iterable[Family]]) -> None:

@@ -6,15 +6,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import OK, PLATFORM, end_at_sigterm
-from sandfleet.errors import InvalidArgument
-from sandfleet.observe.spans.receiver import PORT, Receiver
-from sandfleet.observe.spans.store import SpanStore, default_path
+from sandfleet.observe.provider import FILE
+from sandfleet.observe.spans.store import default_path, made
 from sandfleet.values.sandbox import Isolation
 
 
@@ -31,9 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="reviewers that are told apart; each is named by SANDFLEET_REVIEWER")  # fmt: skip
     parser.add_argument("--approvals", type=int, metavar="N", help="how many of them have to approve each request")
     parser.add_argument("--traces", type=Path, nargs="?", const=default_path(), metavar="FILE",
-                        help="receive spans and keep them, for `sandfleet trace` and `sandfleet report`")  # fmt: skip
-    parser.add_argument("--traces-port", type=int, default=PORT, metavar="PORT",
-                        help=f"where spans are received ({PORT}, as exporters expect; 0: any)")  # fmt: skip
+                        help="append the spans of fleet and programs to a file, for `sandfleet trace` and `sandfleet report`")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
@@ -50,15 +47,14 @@ def run(options: argparse.Namespace) -> int:
         options.approvals,
     )
     with ExitStack() as stack:
-        endpoint = stack.enter_context(_receiving(options.traces, options.traces_port)) if options.traces else ""
-        if endpoint:
-            # The fleet exports its own spans there, too.
-            os.environ |= exporting_to(endpoint)
+        traced = {FILE: str(made(options.traces))} if options.traces else {}
+        # The fleet appends its own spans, too.
+        os.environ |= traced
         fleet = Process(asked.filled())
         stack.callback(fleet.stop)
         try:
-            told = {"address": fleet.address} | ({"traces": endpoint} if endpoint else {})
-            print(json.dumps(told) if options.json else _welcome(fleet.address, endpoint), flush=True)
+            told = {"address": fleet.address} | ({"traces": traced[FILE]} if traced else {})
+            print(json.dumps(told) if options.json else _welcome(fleet.address, traced), flush=True)
             code = fleet.wait()
         except KeyboardInterrupt:
             return OK
@@ -66,24 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return PLATFORM
 
 
-@contextmanager
-def _receiving(path: Path, port: int) -> Iterator[str]:
-    """Receive spans during the body; gives the endpoint. Raises InvalidArgument."""
-    with closing(SpanStore.open(path)) as store:
-        try:
-            receiver = Receiver(store, port)
-        except OSError as error:
-            raise InvalidArgument(f"cannot receive spans on port {port}: {error.strerror}") from error
-        with receiver:
-            yield receiver.endpoint
-
-
-def exporting_to(endpoint: str) -> dict[str, str]:
-    """Return the variables by which programs export their spans to an endpoint."""
-    return {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
-
-
-def _welcome(address: str, endpoint: str) -> str:
-    told = {"SANDFLEET_ADDRESS": address} | (exporting_to(endpoint) if endpoint else {})
+def _welcome(address: str, traced: Mapping[str, str]) -> str:
+    told = {"SANDFLEET_ADDRESS": address, **traced}
     how = "\n".join(f"  export {name}={value}" for name, value in told.items())
     return f"The fleet is ready. Tell its clients where it is:\n\n{how}\n\nCtrl-C ends the fleet and all its sandboxes."

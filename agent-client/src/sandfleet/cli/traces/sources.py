@@ -14,7 +14,7 @@ from sandfleet.observe.report.assemble import report
 from sandfleet.observe.report.journal import Journal
 from sandfleet.observe.report.model import Report, Task
 from sandfleet.observe.spans.record import SANDBOX, SpanRecord
-from sandfleet.observe.spans.store import MAX_READ, read, read_all
+from sandfleet.observe.spans.store import MAX_READ, read
 
 
 def report_of(asked: str, spans: Path, exported: Sequence[Path]) -> Report:
@@ -45,7 +45,7 @@ def report_of(asked: str, spans: Path, exported: Sequence[Path]) -> Report:
 def _spans(path: Path, names: Sequence[str]) -> tuple[list[SpanRecord], list[str]]:
     if not path.exists():
         return [], [f"{path} does not exist: `sandfleet dev --traces` keeps spans there."]
-    found = read(path, names[0]) if len(names) == 1 else read_all(path, names)
+    found = read(path, *names)
     if len(found) >= MAX_READ:
         return found, [f"The newest spans are missing: a report reads {MAX_READ}."]
     return found, []
