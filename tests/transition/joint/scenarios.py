@@ -130,6 +130,28 @@ async def an_unattended_day(world: World) -> None:
     await world.resume(idle)
 
 
+async def an_unnamed_snapshot(world: World) -> None:
+    """A leader ends once it has saved a session, before its CodeSandbox names the snapshot. Then the pod is lost."""
+    await world.make_pool(size=2)
+    period = {"recovery": fleet_pb2.RECOVERY_SNAPSHOT, "snapshot_period": duration(20)}
+    session = await world.claim("alice", "r1", pool="fast", lease=3600, **period)
+    await world.until(lambda: world.status(session.ref).get("snapshot", {}).get("automatic"), "saved")
+    crash(world, 1, done=False, counts=lambda _, write: "snapshot" in (write.body or {}).get("status", {}))
+    await world.until_used(session)
+    named, pod = world.status(session.ref)["snapshot"]["id"], world.pod_of(session.ref)
+    assert pod is not None
+    memory = world.executors.memory(pod)
+    await world.until(lambda: list(world.snapshotter.saved)[-1][1] != named, "saved again")
+    assert named in [one for _, one in world.snapshotter.saved], "what is named is gone"
+    world.edit_pod(session.ref, evicted)
+    await world.until(lambda: world.status(session.ref)["snapshot"].get("filledPodUID"), "filled")
+    await world.until_used(session)
+    pod = world.pod_of(session.ref)
+    assert pod is not None
+    # The last that was saved has all; the named one is older.
+    assert memory <= world.executors.memory(pod)
+
+
 async def a_late_end(world: World) -> None:
     """The operator is away while a session is saved, and its holder works on once it is not held any more."""
     await world.make_pool(size=1)

@@ -22,6 +22,7 @@ class Saved:
     reason: str
     variables: set[str] = field(default_factory=set)
     files: dict[str, int] = field(default_factory=dict)
+    created_ms: int = 0
 
 
 class Snapshotter(Jobs):
@@ -45,6 +46,7 @@ class Snapshotter(Jobs):
             "save": self._save,
             "restore": self._restore,
             "delete": self._delete,
+            "keeps": self._keeps,
             "unhold": self._unhold,
         }
         yield {"event": "progress", "entries": 0, "bytes": 0, "total": 0}
@@ -70,8 +72,9 @@ class Snapshotter(Jobs):
                 if (other[0], one.sandbox, one.reason) != (key[0], saved.sandbox, saved.reason)
             }
         self.saved[key] = saved
+        saved.created_ms = int(self._executors.clock() * 1000)
         facts = base64.b64encode(snapshot_pb2.SnapshotFacts().SerializeToString()).decode()
-        snapshot = {"id": key[1], "created_ms": int(self._executors.clock() * 1000)}
+        snapshot = {"id": key[1], "created_ms": saved.created_ms}
         return {"snapshot": snapshot, "facts": facts, "held_seconds": 0.0}
 
     async def _restore(self, request: Event) -> Event:
@@ -83,6 +86,14 @@ class Snapshotter(Jobs):
         session.back(saved.variables)
         self._executors.files[self._executors.volume_of(request["name"])] = dict(saved.files)
         return {"snapshot": {"id": request["snapshot"]}, "answer": ""}
+
+    async def _keeps(self, request: Event) -> Event:
+        found = [
+            {"id": key[1], "created_ms": one.created_ms, "reason": one.reason}
+            for key, one in self.saved.items()
+            if (key[0], one.sandbox) == (request["tenant"], request["sandbox"])
+        ]
+        return {"snapshot": found[-1]} if found else {}
 
     async def _delete(self, request: Event) -> Event:
         await asyncio.sleep(TAKES)

@@ -6,9 +6,10 @@ import os
 
 import pytest
 from sandfleet_operator.fleet.kubernetes.snapshots import parking
+from sandfleet_operator.fleet.snapshots import transfers
 from sandfleet_operator.plan.sandbox import parked
 from transition.joint.play import faults
-from transition.joint.scenarios import a_late_end, a_parked_day, an_unattended_day, crash
+from transition.joint.scenarios import a_late_end, a_parked_day, an_unattended_day, an_unnamed_snapshot, crash
 from transition.mutant import Mutant
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,16 @@ def _whatever(seen, *, gone, now):
     """As if a session were held for ever."""
     said = seen.sandbox.status.snapshot
     return said.id if said is not None and not said.filled and (gone or seen.sandbox.status.restores_from) else ""
+
+
+async def _nothing(*_):
+    """As if no snapshot were newer than the one that is named."""
+
+
+async def _one_is_kept(self, party, sandbox, holder, reason, **options):
+    """As if the store kept one alone of each session."""
+    words = {"name": "", "labels": {}, "reason": reason}
+    return [one async for one in self._transfers.save(party, holder, words, keep_count=1, **options)][-1]
 
 
 async def a_night(world):
@@ -46,6 +57,16 @@ async def a_night(world):
 MUTANTS = (
     Mutant("a session is not filled", a_parked_day, ((parking, "has_to_be_filled", lambda _: False),)),
     Mutant("the owner's mode is not followed", a_parked_day, ((parking, "lacks_snapshot", lambda *_: False),)),
+    Mutant(
+        "a session goes back to the snapshot that is named",
+        an_unnamed_snapshot,
+        ((transfers.Transfers, "newest", _nothing),),
+    ),
+    Mutant(
+        "its predecessor goes with the save",
+        an_unnamed_snapshot,
+        ((transfers.Transfers, "newest", _nothing), (parking.ClusterParking, "_save", _one_is_kept)),
+    ),
     Mutant(
         "any end of a pod proves it",
         a_late_end,
@@ -73,6 +94,11 @@ def test_an_operator_that_is_away_longer_than_a_session_is_held_loses_nothing(gu
 @pytest.mark.parametrize("guarded", [False, True])
 def test_a_session_that_is_resumed_goes_on_in_a_warm_pod_where_there_is_one(guarded):
     assert faults(a_night, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_leader_that_ends_before_a_snapshot_is_named_costs_no_session(guarded):
+    assert faults(an_unnamed_snapshot, guarded=guarded) == []
 
 
 @pytest.mark.parametrize("done", [False, True])

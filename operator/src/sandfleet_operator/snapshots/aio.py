@@ -62,17 +62,17 @@ class AsyncSnapshots:
             finally:
                 await asyncio.shield(face.close())
 
-    async def get(self, tenant: str, snapshot_id: str) -> Manifest:
-        return await self._threads.run(self.blocking.get, tenant, snapshot_id)
+    async def get(self, tenant: str, snapshot_id: str, *, digest: str | None = None) -> Manifest:
+        return await self._threads.run(self.blocking.get, tenant, snapshot_id, digest=digest)
 
-    async def list(self, tenant: str) -> Sequence[Manifest]:
-        return await self._threads.run(lambda: tuple(self.blocking.list(tenant)))
+    async def list(self, tenant: str, unread: list[str] | None = None) -> Sequence[Manifest]:
+        return await self._threads.run(lambda: tuple(self.blocking.list(tenant, unread)))
 
     async def find(self, tenant: str, name: str) -> Manifest | None:
         return await self._threads.run(self.blocking.find, tenant, name)
 
-    async def delete(self, tenant: str, snapshot_id: str) -> None:
-        await self._threads.run(self.blocking.delete, tenant, snapshot_id)
+    async def delete(self, tenant: str, snapshot_id: str) -> bool:
+        return await self._threads.run(self.blocking.delete, tenant, snapshot_id)
 
     async def retain(self, tenant: str) -> Sequence[str]:
         return await self._threads.run(self.blocking.retain, tenant)

@@ -36,7 +36,7 @@ class Collector:
         waiting = tuple(sorted(writing & set(round_.writers)))
         if waiting:
             return Collected(waiting=waiting, fenced=fenced)
-        kept = needed(self._objects.manifests(self._keys, frozenset(round_.trash), strict=True))
+        kept = needed(self._objects.manifests(self._keys, frozenset(round_.trash)))
         gone = unneeded(packs, kept, writing)
         self._delete([self._objects.pack_key(run, number) for run, number, _ in gone])
         # The manifests before their trash: what is named there must never be read as a snapshot again.
@@ -50,7 +50,7 @@ class Collector:
     def would_collect(self) -> Collected:
         """What `collect` would remove now, if no writer were in its way. Writes nothing."""
         packs, trash, writing = list(self._objects.packs()), self._objects.trash(), self._writers()
-        gone = unneeded(packs, needed(self._objects.manifests(self._keys, trash, strict=True)), writing)
+        gone = unneeded(packs, needed(self._objects.manifests(self._keys, trash)), writing)
         return Collected(
             objects=len(gone),
             bytes=sum(size for *_, size in gone),

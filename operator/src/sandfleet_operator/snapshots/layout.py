@@ -81,18 +81,19 @@ class TenantObjects:
         """Verified to be this tenant's, and of this name. Says nothing of the trash."""
         return opened(self.raw_manifest(snapshot_id), self.tenant, snapshot_id, keys)
 
-    def manifests(self, keys: Keys, without: frozenset[str], *, strict: bool) -> Iterator[Manifest]:
+    def manifests(self, keys: Keys, without: frozenset[str], unread: list[str] | None = None) -> Iterator[Manifest]:
         """Newest first by their names; those that go while they are read are left out.
 
-        `strict`: raise SnapshotError at one that cannot be read, instead of leaving it out.
+        Raises SnapshotError at one that cannot be read; where `unread` is given, its name is added there instead.
         """
         names = [name for name, _ in self.names("manifests") if name not in without]
-        passing = {Reason.NOT_FOUND} if strict else {Reason.NOT_FOUND, *_UNREADABLE}
         for name in reversed(names):
             try:
                 yield self.manifest(name, keys)
             except SnapshotError as error:
-                if error.reason not in passing:
+                if unread is not None and error.reason in _UNREADABLE:
+                    unread.append(name)
+                elif error.reason is not Reason.NOT_FOUND:
                     raise
 
     def chunk_bytes(self, sources: Sequence[str], ref: Ref, length: int) -> bytes:

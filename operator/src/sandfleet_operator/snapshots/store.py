@@ -78,30 +78,33 @@ class SnapshotStore:
         manifest = reader.find(objects, self.keys, snapshot_id, digest)
         return Reader(objects, self.keys, manifest, self.threads.transfers, limits)
 
-    def get(self, tenant: str, snapshot_id: str) -> Manifest:
-        return reader.find(TenantObjects(self.objects, tenant), self.keys, snapshot_id, None)
+    def get(self, tenant: str, snapshot_id: str, *, digest: str | None = None) -> Manifest:
+        """`digest`: as of `reader`. Raises SnapshotError."""
+        return reader.find(TenantObjects(self.objects, tenant), self.keys, snapshot_id, digest)
 
-    def list(self, tenant: str) -> Iterator[Manifest]:
-        """Newest first. A manifest that cannot be read is left out: it hides no other."""
+    def list(self, tenant: str, unread: list[str] | None = None) -> Iterator[Manifest]:
+        """Newest first. A manifest that cannot be read is left out, and its id added to `unread`: it hides no other."""
         objects = TenantObjects(self.objects, tenant)
-        yield from objects.manifests(self.keys, objects.trash(), strict=False)
+        yield from objects.manifests(self.keys, objects.trash(), unread=[] if unread is None else unread)
 
     def find(self, tenant: str, name: str) -> Manifest | None:
         """The newest of this name."""
         found = (manifest for manifest in self.list(tenant) if manifest.about.name == name)
         return max(found, key=lambda manifest: manifest.created_ms, default=None)
 
-    def delete(self, tenant: str, snapshot_id: str) -> None:
-        """From now on it cannot be read; what it alone needs goes with the next collection. Twice is no error."""
+    def delete(self, tenant: str, snapshot_id: str) -> bool:
+        """From now on it cannot be read; what it alone needs goes with the next collection. Returns whether it was."""
         objects = TenantObjects(self.objects, tenant)
         try:
             objects.raw_manifest(snapshot_id)
         except SnapshotError as error:
             if error.reason is Reason.NOT_FOUND:
-                return
+                return False
             if error.reason is not Reason.CORRUPT:
                 raise
+        existed = snapshot_id not in objects.trash()
         self.objects.put(objects.trash_key(snapshot_id), b"")
+        return existed
 
     def retain(self, tenant: str) -> tuple[str, ...]:
         """Delete what its retention does not keep, and say what."""

@@ -7,7 +7,6 @@ On Kubernetes the same goes over a stream (fleet/snapshots/dialer.py).
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import sys
@@ -21,7 +20,7 @@ import grpc
 from sandfleet_operator.executors.client import error_detail
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
-from sandfleet_operator.plan.snapshots.manifest import About, Manifest, Retention, narrowed
+from sandfleet_operator.plan.snapshots.manifest import ID, About, Manifest, Retention, narrowed
 from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store, share_heaps
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
@@ -65,7 +64,7 @@ class Worker:
 
     async def _run(self, number: int, request: Mapping[str, Any]) -> None:
         try:
-            answer = await getattr(self, f"_{request['op']}")(request)
+            answer = await getattr(self, f"_{request['op']}", _unknown)(request)
         except SnapshotError as error:
             failed = {"source": "store", "reason": error.reason.value, "message": str(error)}
         except grpc.aio.AioRpcError as error:
@@ -151,23 +150,28 @@ class Worker:
         return shown(newest) | {"claim": newest.about.claim}
 
     async def _list(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        unread: list[str] = []
         found = [
-            one for one in await self._store.list(request["tenant"]) if request["sandbox"] in ("", one.about.sandbox)
+            one
+            for one in await self._store.list(request["tenant"], unread)
+            if request["sandbox"] in ("", one.about.sandbox)
         ]
         for one in found[:MOST_LISTED]:
             self._say({"id": int(request["id"]), "event": "snapshot", **shown(one)})
-        return {}
+        return {"unread": unread[:MOST_LISTED], "whole": max(len(found), len(unread)) <= MOST_LISTED}
 
     async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            manifest = await self._find(request)
-        except SnapshotError as error:
-            if error.reason is Reason.NOT_FOUND:
+        tenant, wanted = request["tenant"], request["snapshot"]
+        if not ID.fullmatch(wanted):
+            found = await self._store.find(tenant, wanted)
+            if found is None:
                 return {"existed": False}
-            raise
-        await self._store.delete(request["tenant"], manifest.id)
-        await self._store.collect(request["tenant"])
-        return {"existed": True}
+            wanted = found.id
+        # One that cannot be read can go.
+        existed = await self._store.delete(tenant, wanted)
+        if existed:
+            await self._store.collect(tenant)
+        return {"existed": existed}
 
     async def _export(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)
@@ -182,13 +186,22 @@ class Worker:
         return shown(await self._store.import_file(request["tenant"], path, about))
 
     async def _find(self, request: Mapping[str, Any]) -> Manifest:
-        """By id, else the newest of that name. Raises SnapshotError."""
+        """By id, or the newest of that name: no name looks like an id. Raises SnapshotError.
+
+        `digest` of the request, where it has one, is that of the snapshot that is meant.
+        """
         tenant, wanted = request["tenant"], request["snapshot"]
-        with contextlib.suppress(SnapshotError):
-            return await self._store.get(tenant, wanted)
+        if ID.fullmatch(wanted):
+            return await self._store.get(tenant, wanted, digest=request.get("digest") or None)
         if (found := await self._store.find(tenant, wanted)) is not None:
             return found
         raise SnapshotError(Reason.NOT_FOUND, f"cannot find snapshot {wanted[:80]!r}: none has that id or name")
+
+
+async def _unknown(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises SnapshotError."""
+    why = "the fleet is of another version"
+    raise SnapshotError(Reason.UNAVAILABLE, f"cannot do {request['op'][:40]!r}: {why}")
 
 
 def _place(request: Mapping[str, Any]) -> Place:
@@ -211,6 +224,7 @@ def shown(manifest: Manifest) -> dict[str, Any]:
             "bytes": manifest.totals.bytes,
             "new_bytes": manifest.new_bytes,
             "stored_bytes": manifest.stored_bytes,
+            "digest": manifest.digest,
             **{name: about[name] for name in SHOWN},
         }
     }

@@ -202,7 +202,7 @@ class Writer:
         for name in parents:
             with contextlib.suppress(SnapshotError):
                 yield self._objects.manifest(name, self._all_keys)
-        others = self._objects.manifests(self._all_keys, trash | frozenset(parents), strict=False)
+        others = self._objects.manifests(self._all_keys, trash | frozenset(parents), unread=[])
         yield from islice(others, KNOWN_SNAPSHOTS)
 
     def _know(self, manifest: Manifest) -> bool:

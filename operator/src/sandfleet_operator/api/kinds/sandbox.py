@@ -191,6 +191,8 @@ class SnapshotStatus:
     """The snapshot with which a session goes on: plan/sandbox/parked.py."""
 
     id: Annotated[str, at("id", required=True)]
+    # Of its manifest: no other snapshot is put in its place.
+    digest: Annotated[str, at("digest", empty="null")] = ""
     # Of the pod whose session it is.
     pod_uid: Annotated[str, at("podUID")] = ""
     # When it was saved, and until when nothing in the session can have changed since.

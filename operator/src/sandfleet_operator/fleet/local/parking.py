@@ -5,7 +5,7 @@ import base64
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sandfleet_api.executor.v1 import session_pb2
@@ -21,7 +21,7 @@ from sandfleet_operator.cluster.clock import new_id
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
-from sandfleet_operator.fleet.local.snapshots import LocalSnapshots
+from sandfleet_operator.fleet.local.snapshots import Keeper, LocalSnapshots
 from sandfleet_operator.fleet.snapshots.messages import suspension_of
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.admission import weighed
@@ -41,17 +41,8 @@ Kept = tuple[Sandbox, session_pb2.Suspension, str]
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeper:
-    """The snapshot with which a session goes on. `saved`: seconds since the epoch."""
-
-    snapshot_id: str
-    saved: float
-    automatic: bool
-
-
 def _keeper(said: Mapping[str, Any]) -> Keeper:
-    return Keeper(said["id"], int(said["created_ms"]) / 1000, said["reason"] == "automatic")
+    return Keeper(said["id"], said["digest"], int(said["created_ms"]) / 1000, said["reason"] == "automatic")
 
 
 class Parking:
@@ -221,8 +212,7 @@ class Parking:
     async def _fill(self, sandbox: Sandbox, keeper: Keeper, purpose: str) -> None:
         filling = self._fleet.scheduler.suspensions.filling
         uid, now = sandbox.sandbox_uid, self._fleet.now
-        since = keeper.saved if keeper.automatic else None
-        await self._snapshots.fill(sandbox, keeper.snapshot_id, lambda: filling(uid, now()), undone_since=since)
+        await self._snapshots.fill(sandbox, keeper, lambda: filling(uid, now()))
         self._note(Decision.RESTORATION, sandbox.sandbox_id, keeper.snapshot_id, purpose)
 
     async def filled(self, sandbox: Sandbox) -> None:

@@ -46,6 +46,16 @@ class Sessions:
     received: LocalReceived
 
 
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The snapshot with which a session goes on. `saved`: seconds since the epoch."""
+
+    snapshot_id: str
+    digest: str
+    saved: float
+    automatic: bool
+
+
 class LocalSnapshots:
     """One tenant, and one caller: the owner of this machine's fleet."""
 
@@ -97,14 +107,11 @@ class LocalSnapshots:
         found = await self._jobs.answer("keeps", tenant=LOCAL_TENANT, sandbox=sandbox_id)
         return found if "snapshot" in found else None
 
-    async def fill(
-        self, sandbox: Sandbox, snapshot_id: str, told: Callable[[], None], *, undone_since: float | None
-    ) -> executor_pb.RestoreResponse:
-        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError.
-
-        `undone_since`: the session was lost, and is told so, in seconds of the epoch.
-        """
-        job = self._transfers.filled(self._party(sandbox), snapshot_id, force=True, undone_since=undone_since)
+    async def fill(self, sandbox: Sandbox, keeper: Keeper, told: Callable[[], None]) -> executor_pb.RestoreResponse:
+        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError."""
+        party, since = self._party(sandbox), keeper.saved if keeper.automatic else None
+        how = {"digest": keeper.digest, "force": True, "undone_since": since}
+        job = self._transfers.filled(party, keeper.snapshot_id, **how)
         last: Event = {}
         async with aclosing(job) as events:
             async for event in events:

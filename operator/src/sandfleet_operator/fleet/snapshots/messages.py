@@ -1,6 +1,5 @@
 """What callers say and are told about snapshots, and what is wrong with it."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +12,12 @@ from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 from sandfleet_operator.api.limits import BOUNDS
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.fleet.snapshots.jobs import Event
+from sandfleet_operator.plan.snapshots.manifest import ID, NAME
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 MAX_REFERENCE, MAX_LABELS, MAX_LABEL = 128, 64, 256
-REASONS = frozenset({"manual", "suspend", "automatic", "fork"})
+# That callers may give. What keeps a session is the fleet's to say: it deletes those that no session needs.
+REASONS = frozenset({"manual", "fork"})
 
 
 def check_new(name: str, labels: Mapping[str, str], reason: str) -> None:
@@ -25,11 +25,20 @@ def check_new(name: str, labels: Mapping[str, str], reason: str) -> None:
     if name and not NAME.fullmatch(name):
         why = f"cannot name a snapshot {name[:70]!r}: a name has 1 to 63 of a-z, 0-9, '-' and '.'"
         raise SnapshotReason.SNAPSHOT_INVALID.error(why)
+    check_no_id(name)
     if len(labels) > MAX_LABELS or any(len(one) > MAX_LABEL for one in (*labels, *labels.values())):
         why = f"cannot label a snapshot: it has over {MAX_LABELS} labels, or one of over {MAX_LABEL} characters"
         raise SnapshotReason.SNAPSHOT_INVALID.error(why)
     if reason and reason not in REASONS:
-        raise SnapshotReason.SNAPSHOT_INVALID.error(f"cannot take a snapshot: its reason {reason[:40]!r} is none")
+        why = f"its reason {reason[:40]!r} is none that a caller may give"
+        raise SnapshotReason.SNAPSHOT_INVALID.error(f"cannot take a snapshot: {why}")
+
+
+def check_no_id(name: str) -> None:
+    """Raises FleetError: it could be taken for the id of another snapshot."""
+    if ID.fullmatch(name):
+        why = "it looks like the id of one"
+        raise SnapshotReason.SNAPSHOT_INVALID.error(f"cannot name a snapshot {name!r}: {why}")
 
 
 def check_reference(text: str) -> None:

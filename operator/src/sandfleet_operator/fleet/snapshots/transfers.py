@@ -103,18 +103,20 @@ class Transfers:
         # Before a byte of it is there: a crash in between leaves a session that is marked for nothing.
         said = (await self.jobs.answer("get", tenant=party.tenant, snapshot=snapshot))["snapshot"]
         await party.note(marks_of(said["received"]))
-        async with aclosing(self.filled(party, said["id"], force=force, undone_since=None)) as events:
+        filled = self.filled(party, said["id"], digest=said.get("digest", ""), force=force, undone_since=None)
+        async with aclosing(filled) as events:
             async for event in events:
                 yield event
 
     def filled(
-        self, party: Party, snapshot_id: str, *, force: bool, undone_since: float | None
+        self, party: Party, snapshot_id: str, *, digest: str, force: bool, undone_since: float | None
     ) -> AsyncGenerator[Event, None]:
         """As `restore`, of a snapshot whose marks the session has. Raises FleetError.
 
-        `undone_since`: the session was lost, and is told so, in seconds of the epoch.
+        `digest`: of its manifest; empty: any. `undone_since`: the session was lost, and is told so, in seconds of the
+        epoch.
         """
-        return self._restoring(party, snapshot_id, force=force, undone_since=undone_since, prepare=False)
+        return self._restoring(party, snapshot_id, digest, force=force, undone_since=undone_since, prepare=False)
 
     def prepared(self, party: Party, snapshot: str) -> AsyncGenerator[Event, None]:
         """Fills a warm sandbox, which gets the variables with its session. The snapshotter's events.
@@ -124,12 +126,20 @@ class Transfers:
         return self._restoring(party, snapshot, force=False, undone_since=None, prepare=True)
 
     def _restoring(
-        self, party: Party, snapshot: str, *, force: bool, undone_since: float | None, prepare: bool
+        self,
+        party: Party,
+        snapshot: str,
+        digest: str = "",
+        *,
+        force: bool,
+        undone_since: float | None,
+        prepare: bool,
     ) -> AsyncGenerator[Event, None]:
         return self.jobs.run(
             "restore",
             tenant=party.tenant,
             snapshot=snapshot,
+            digest=digest,
             force=force,
             undone_since=undone_since,
             prepare=prepare,
@@ -148,6 +158,12 @@ class Transfers:
         """The newest first. `sandbox_id` empty: of all."""
         events = self.jobs.run("list", tenant=tenant, sandbox=sandbox_id)
         return [message(event["snapshot"]) async for event in events if event["event"] == "snapshot"]
+
+    async def newest(self, party: Party) -> Event | None:
+        """The last snapshot that keeps this session. Raises FleetError."""
+        event = await self.jobs.answer("keeps", tenant=party.tenant, sandbox=party.sandbox_id)
+        found: Event | None = event.get("snapshot")
+        return found
 
     async def forget(self, tenant: str, snapshot: str) -> bool:
         """Returns whether there was one. Raises FleetError."""

@@ -13,6 +13,8 @@ from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError, corr
 VERSION = 1
 # Tenants, snapshots and the runs of their writers: they stand in the keys of objects.
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+# Of snapshots, as the store makes them. No name that a caller gives looks like this: one would stand for the other.
+ID = re.compile(r"[0-9a-f]{12}-[0-9a-f]{16}")
 MAX_MANIFEST = 8 << 20
 MAX_FACTS = 1 << 20
 MAX_TEXT = 1024

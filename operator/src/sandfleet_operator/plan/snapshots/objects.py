@@ -8,7 +8,7 @@ Each step may be the last before this process ends: the next round finds in obje
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +26,31 @@ ORPHAN_SECONDS = 900.0
 MAX_MESSAGE, MAX_LISTED = 1024, 64
 # Of an object; a snapshot's may have dots.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# Objects and snapshots that one round looks at.
-MOST = 5_000
+# So many parts of the snapshots that keep sessions: one goes at most in a round, by mistake too. One may always go.
+ORPHAN_PARTS = 10
 UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 # What a snapshotter says of a snapshot: snapshots/worker.py.
 Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the store has of a namespace.
+
+    Attributes:
+        unread: ids of snapshots that are there and cannot be read.
+        whole: not so, there are more than a listing has: what is missing may be there.
+
+    """
+
+    found: Sequence[Facts] = ()
+    unread: frozenset[str] = frozenset()
+    whole: bool = True
+
+    def may_have(self, snapshot_id: str) -> bool:
+        """Whether one that was not found may be there nevertheless."""
+        return snapshot_id in self.unread or not self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +97,52 @@ class Release:
 Step = Hold | Save | Create | WriteStatus | DeleteSnapshot | Release
 
 
-def steps(
-    objects: Sequence[SandboxSnapshot], found: Sequence[Facts], named: Mapping[str, str], now: float
-) -> list[Step]:
-    """`found` is all that the store has of the namespace; `named`: CodeSandbox → the id that its status names."""
-    by_id = {one["id"]: one for one in found[:MOST]}
+def named_by(obj: Mapping[str, Any]) -> Iterator[str]:
+    """The snapshots that a CodeSandbox names. It need not be one that can be read: what it names is needed."""
+    status = obj.get("status")
+    if isinstance(status, Mapping):
+        said = status.get("snapshot")
+        names = (status.get("restoresFrom"), said.get("id") if isinstance(said, Mapping) else None)
+        yield from (one for one in names if isinstance(one, str))
+
+
+def steps(objects: Sequence[SandboxSnapshot], listing: Listing, named: Collection[str], now: float) -> list[Step]:
+    """`named`: ids of the snapshots that CodeSandboxes of the namespace name."""
+    by_id = {one["id"]: one for one in listing.found}
     asked = {one["labels"][OBJECT]: one["id"] for one in by_id.values() if OBJECT in one["labels"]}
     ids = {one.meta.uid: one.snapshot_id or asked.get(one.meta.uid, "") for one in objects}
     made: list[Step] = []
     for one in objects:
-        made += _of_object(one, ids[one.meta.uid], by_id, now)
+        made += _of_object(one, ids[one.meta.uid], by_id, listing, now)
     shown = frozenset(ids.values())
     taken = {one.meta.name for one in objects}
     for facts in by_id.values():
-        if facts["id"] in shown:
-            continue
-        if facts["reason"] not in KEEPING:
+        if facts["id"] not in shown and facts["reason"] not in KEEPING:
             is_free = NAME.fullmatch(facts["name"]) and facts["name"] not in taken
             name = facts["name"] if is_free else f"snapshot-{facts['id']}"
             taken.add(name)
             made.append(Create(name, facts["id"]))
-        elif named.get(facts["sandbox"]) != facts["id"] and now - facts["created_ms"] / 1000 > ORPHAN_SECONDS:
-            made.append(DeleteSnapshot(facts["id"]))
-    return made
+    return [*made, *_orphans(listing.found, named, now)]
 
 
-def _of_object(one: SandboxSnapshot, snapshot_id: str, by_id: Mapping[str, Facts], now: float) -> list[Step]:
+def _orphans(found: Sequence[Facts], named: Collection[str], now: float) -> list[Step]:
+    """What keeps no session any more, the oldest first, and never more than a part of what keeps sessions."""
+    keeping = sorted((one for one in found if one["reason"] in KEEPING), key=lambda one: one["created_ms"])
+    left = [
+        DeleteSnapshot(one["id"])
+        for one in keeping
+        if one["id"] not in named and now - one["created_ms"] / 1000 > ORPHAN_SECONDS
+    ]
+    return list(left[: max(1, len(keeping) // ORPHAN_PARTS)])
+
+
+def _of_object(
+    one: SandboxSnapshot, snapshot_id: str, by_id: Mapping[str, Facts], listing: Listing, now: float
+) -> list[Step]:
     facts = by_id.get(snapshot_id) if snapshot_id else None
     if one.meta.deleting:
-        gone: list[Step] = [DeleteSnapshot(snapshot_id)] if facts is not None else []
+        is_there = facts is not None or (bool(snapshot_id) and listing.may_have(snapshot_id))
+        gone: list[Step] = [DeleteSnapshot(snapshot_id)] if is_there else []
         return [*gone, Release(one)] if one.is_held else []
     if not one.is_held:
         # Before anything is in the store that only it knows of.
@@ -115,6 +151,8 @@ def _of_object(one: SandboxSnapshot, snapshot_id: str, by_id: Mapping[str, Facts
         return _written(one, shows(one, facts, now))
     if not snapshot_id:
         return [Save(one)] if one.spec.sandbox else []
+    if listing.may_have(snapshot_id):
+        return []
     if not one.spec.sandbox:
         return [Release(one, drop=True)]
     return _written(one, says(one, SavedReason.SNAPSHOT_GONE, "", now))

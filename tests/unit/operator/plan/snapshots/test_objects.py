@@ -14,9 +14,11 @@ from sandfleet_operator.plan.snapshots.objects import (
     Create,
     DeleteSnapshot,
     Hold,
+    Listing,
     Release,
     Save,
     WriteStatus,
+    named_by,
     says,
     shows,
     size_text,
@@ -56,8 +58,8 @@ SHOWING = an_object("after-etl", snapshot_id="s-1")
 SAVED = replace(SHOWING, status=shows(SHOWING, facts(), NOW))
 
 
-def kinds(objects, found=(), named=None, now=NOW):
-    return [type(one).__name__ for one in steps(objects, found, named or {}, now)]
+def kinds(objects, found=(), *, unread=(), whole=True):
+    return [type(one).__name__ for one in steps(objects, Listing(found, frozenset(unread), whole), (), NOW)]
 
 
 @pytest.mark.parametrize(
@@ -99,23 +101,60 @@ def test_an_object_says_what_its_snapshot_is():
 
 
 def test_a_snapshot_that_was_taken_over_the_api_becomes_an_object():
-    assert steps([], [facts()], {}, NOW) == [Create("after-etl", "s-1")]
+    assert steps([], Listing([facts()]), (), NOW) == [Create("after-etl", "s-1")]
     # One of the same name is there.
-    made = steps([an_object("after-etl", snapshot_id="s-0")], [facts("s-0"), facts()], {}, NOW)
+    made = steps([an_object("after-etl", snapshot_id="s-0")], Listing([facts("s-0"), facts()]), (), NOW)
     assert Create("snapshot-s-1", "s-1") in made
     for name in ("", "with.dots"):
-        assert steps([], [facts(name=name)], {}, NOW) == [Create("snapshot-s-1", "s-1")]
+        assert steps([], Listing([facts(name=name)]), (), NOW) == [Create("snapshot-s-1", "s-1")]
 
 
 @pytest.mark.parametrize("reason", ["suspend", "automatic"])
 def test_a_snapshot_that_keeps_a_session_is_no_object_and_goes_when_no_session_names_it(reason):
     old = int((NOW - ORPHAN_SECONDS - 1) * 1000)
-    kept = facts(reason=reason, created_ms=old)
-    assert steps([], [kept], {"team/box": "s-1"}, NOW) == []
-    assert steps([], [kept], {"team/box": "s-2"}, NOW) == [DeleteSnapshot("s-1")]
-    assert steps([], [kept], {}, NOW) == [DeleteSnapshot("s-1")]
+    kept = Listing([facts(reason=reason, created_ms=old)])
+    assert steps([], kept, {"s-1"}, NOW) == []
+    assert steps([], kept, {"s-2"}, NOW) == [DeleteSnapshot("s-1")]
+    assert steps([], kept, (), NOW) == [DeleteSnapshot("s-1")]
     # It may be about to be named.
-    assert steps([], [facts(reason=reason)], {}, NOW) == []
+    assert steps([], Listing([facts(reason=reason)]), (), NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "named"),
+    [
+        # Fields that this version cannot read beside it, as of a later one.
+        ({"snapshot": {"id": "s-1", "heldUntil": 7}, "conditions": "none"}, ["s-1"]),
+        ({"restoresFrom": "s-2", "snapshot": {"id": "s-1"}}, ["s-2", "s-1"]),
+        ({"snapshot": []}, []),
+        ("none", []),
+        (None, []),
+    ],
+)
+def test_an_object_that_cannot_be_read_names_its_snapshot_nevertheless(status, named):
+    assert list(named_by({"metadata": {"name": "box"}, "status": status})) == named
+
+
+def test_of_what_keeps_sessions_a_tenth_goes_in_one_round_at_most():
+    old = int((NOW - ORPHAN_SECONDS - 1) * 1000)
+    kept = [facts(f"s-{number}", reason="suspend", created_ms=old - number) for number in range(25)]
+    # As of a cluster that was restored from a backup: it names none of them. The oldest go first.
+    assert steps([], Listing(kept), (), NOW) == [DeleteSnapshot("s-24"), DeleteSnapshot("s-23")]
+    assert steps([], Listing(kept[:3]), (), NOW) == [DeleteSnapshot("s-2")]
+
+
+def test_the_snapshot_after_the_first_five_thousand_is_there_as_any_other():
+    many = [facts(f"s-{number}") for number in range(5_001)]
+    last = replace(SAVED, spec=SnapshotSpec(snapshot_id="s-5000"), status=replace(SAVED.status, snapshot_id="s-5000"))
+    assert not [one for one in steps([last], Listing(many), (), NOW) if isinstance(one, Release)]
+
+
+@pytest.mark.parametrize("how", [{"unread": ["s-1"]}, {"whole": False}])
+def test_a_snapshot_that_cannot_be_read_or_was_not_listed_is_not_gone(how):
+    assert kinds([SAVED], **how) == []
+    assert kinds([replace(SAVED, meta=replace(SAVED.meta, deleting=True))], **how) == ["DeleteSnapshot", "Release"]
+    # Control.
+    assert kinds([SAVED]) == ["Release"]
 
 
 OBJECTS = st.builds(
@@ -133,7 +172,7 @@ OBJECTS = st.builds(
     st.lists(st.sampled_from(["s-1", "s-2"]), unique=True),
 )
 def test_only_what_an_object_that_goes_stands_for_is_deleted(objects, ids):
-    made = steps(objects, [facts(one) for one in ids], {}, NOW)
+    made = steps(objects, Listing([facts(one) for one in ids]), (), NOW)
     going = {one.snapshot_id for one in objects if one.meta.deleting}
     assert {one.snapshot_id for one in made if isinstance(one, DeleteSnapshot)} <= going
     # Nothing is saved or written for what goes, nor before the fleet has a say in its end.

@@ -117,7 +117,13 @@ class ClusterParking:
         last = await self._save(party, sandbox, holder, "suspend", hold=True, force=force, unused=unused)
         snapshot_id, now = last["snapshot"]["id"], self._clock()
         until = now + HELD_SECONDS - float(last["held_seconds"])
-        said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=now, held_until=until)
+        said = SnapshotStatus(
+            id=snapshot_id,
+            digest=last["snapshot"].get("digest", ""),
+            pod_uid=party.place["name"],
+            time=now,
+            held_until=until,
+        )
         if until - now < LEAST_HELD_SECONDS or not await self._objects.write(sandbox, said):
             await self._transfers.dropped(party, snapshot_id)
             why = "it took so long that the session could not be held, or its CodeSandbox has gone"
@@ -127,10 +133,13 @@ class ClusterParking:
         return last
 
     async def _save(self, party: Party, sandbox: Sandbox, holder: str, reason: str, **options: Any) -> Event:
-        """The last event. One that an earlier fleet has saved and not written down goes with the next."""
+        """The last event. Nothing else goes before the CodeSandbox names the new snapshot.
+
+        One that an earlier fleet has saved and not written down is found by the rounds (snapshots/rounds.py).
+        """
         last: Event = {}
         words = {"name": "", "labels": dict(sandbox.labels), "reason": reason}
-        async with aclosing(self._transfers.save(party, holder, words, keep_count=1, **options)) as events:
+        async with aclosing(self._transfers.save(party, holder, words, **options)) as events:
             async for event in events:
                 last = event
         return last
@@ -158,8 +167,8 @@ class ClusterParking:
         await self._kubernetes.record(sandbox)
         party, before = self._parties.of(sandbox), self._before(sandbox)
         last = await self._save(party, sandbox, sandbox.holder, "automatic")
-        snapshot_id, taken = last["snapshot"]["id"], int(last["snapshot"]["created_ms"]) / 1000
-        said = SnapshotStatus(id=snapshot_id, pod_uid=party.place["name"], time=taken, automatic=True)
+        said = _automatic(last["snapshot"], party.place["name"])
+        snapshot_id = said.id
 
         def works_on(found: CodeSandbox) -> bool:
             known, mode = found.status.snapshot, found.spec.operating_mode
@@ -228,8 +237,10 @@ class ClusterParking:
                 await self._stays(sandbox, said)
             return
         party = self._parties.of(sandbox)
+        newest = said
         try:
-            await self._fill(sandbox, party, said)
+            newest = await self._newest(party, said)
+            await self._fill(sandbox, party, newest)
         except FleetError as error:
             last = made.status.restart_history[-1].reason if made.status.restart_history else ""
             if not said.automatic or last == Reason.NODE_LOST.value:
@@ -241,14 +252,24 @@ class ClusterParking:
             # Where it is to sleep again, the operator has begun to take the pod away.
             return has_to_be_filled(found) and _id_of(found) == said.id
 
-        if not await self._objects.write(sandbox, replace(said, filled=party.place["name"]), still):
+        if not await self._objects.write(sandbox, replace(newest, filled=party.place["name"]), still):
             why = "its CodeSandbox has gone, or is to sleep again"
             raise ClaimReason.RECOVERING.error(f"cannot resume {party.sandbox_id}: {why}", party.sandbox_id)
-        self._note(Decision.RESTORATION, party.sandbox_id, said.id, "recovery" if said.automatic else "resume")
+        self._note(Decision.RESTORATION, party.sandbox_id, newest.id, "recovery" if said.automatic else "resume")
+        await self._replaced(party, said if newest.id != said.id else None)
+
+    async def _newest(self, party: Party, said: SnapshotStatus) -> SnapshotStatus:
+        """What fills a session that has to go back: a fleet may have ended before it named the last one it saved."""
+        found = await self._transfers.newest(party) if said.automatic else None
+        if found is None or found["id"] == said.id or found["created_ms"] / 1000 < said.time:
+            # Another session of the same name may have left an older one.
+            return said
+        return _automatic(found, said.pod_uid)
 
     async def _fill(self, sandbox: Sandbox, party: Party, said: SnapshotStatus) -> None:
         fleet = self._kubernetes.fleet
-        job = self._transfers.filled(party, said.id, force=True, undone_since=said.time if said.automatic else None)
+        since = said.time if said.automatic else None
+        job = self._transfers.filled(party, said.id, digest=said.digest, force=True, undone_since=since)
         async with aclosing(job) as events:
             async for _ in events:
                 fleet.scheduler.suspensions.filling(sandbox.sandbox_uid, fleet.now())
@@ -325,6 +346,17 @@ def _keeps_volume(sandbox: Sandbox) -> bool:
 
 def _suspension_of(event: Event) -> session_pb2.Suspension:
     return suspension_of(executor_pb.SnapshotFacts.FromString(base64.b64decode(event["facts"])))
+
+
+def _automatic(taken: Event, pod_uid: str) -> SnapshotStatus:
+    """Of a session that works on, in this pod."""
+    return SnapshotStatus(
+        id=taken["id"],
+        digest=taken.get("digest", ""),
+        pod_uid=pod_uid,
+        time=taken["created_ms"] / 1000,
+        automatic=True,
+    )
 
 
 def _id_of(made: CodeSandbox) -> str:

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from sandfleet_operator.api.conditions import SavedReason
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import API_VERSION
-from sandfleet_operator.api.kinds.sandbox import readable as readable_sandbox
 from sandfleet_operator.api.kinds.snapshot import FINALIZER, SandboxSnapshot, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -30,6 +29,7 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
+from sandfleet_operator.fleet.snapshots.messages import check_no_id
 from sandfleet_operator.fleet.snapshots.transfers import Transfers
 from sandfleet_operator.plan.snapshots.objects import (
     OBJECT,
@@ -37,10 +37,12 @@ from sandfleet_operator.plan.snapshots.objects import (
     DeleteSnapshot,
     Facts,
     Hold,
+    Listing,
     Release,
     Save,
     Step,
     WriteStatus,
+    named_by,
     says,
     steps,
 )
@@ -92,9 +94,10 @@ class SnapshotRounds:
         """Seconds until the next."""
         objects = [one for one in map(readable, self._store.all(SANDBOX_SNAPSHOT, namespace)) if one is not None]
         try:
-            found = await self._found(namespace)
+            listing = await self._listing(namespace)
+            named = {one for obj in self._store.all(CODE_SANDBOX, namespace) for one in named_by(obj)}
             again = SWEEP
-            for step in steps(objects, found, self._named(namespace), self._clock()):
+            for step in steps(objects, listing, named, self._clock()):
                 again = min(again, await self._carry_out(namespace, step))
         except (FleetError, KubeError) as error:
             _LOG.info("snapshots of namespace %s are looked at again later: %s", namespace, error)
@@ -105,18 +108,15 @@ class SnapshotRounds:
             return RETRY if objects else SWEEP
         return again
 
-    async def _found(self, namespace: str) -> list[Facts]:
-        job = self._jobs.run("list", tenant=namespace, sandbox="")
-        async with aclosing(job) as events:
-            return [event["snapshot"] async for event in events if event["event"] == "snapshot"]
-
-    def _named(self, namespace: str) -> dict[str, str]:
-        made = (readable_sandbox(obj) for obj in self._store.all(CODE_SANDBOX, namespace))
-        return {
-            f"{namespace}/{one.meta.name}": one.status.snapshot.id
-            for one in made
-            if one is not None and one.status.snapshot is not None
-        }
+    async def _listing(self, namespace: str) -> Listing:
+        found: list[Facts] = []
+        last: Event = {}
+        async with aclosing(self._jobs.run("list", tenant=namespace, sandbox="")) as events:
+            async for last in events:
+                if last["event"] == "snapshot":
+                    found.append(last["snapshot"])
+        # A snapshotter of the version before says neither.
+        return Listing(found, frozenset(last.get("unread", ())), last.get("whole", False))
 
     async def _carry_out(self, namespace: str, step: Step) -> float:
         """Seconds until the namespace is to be looked at again for it. Raises FleetError and KubeError."""
@@ -159,6 +159,7 @@ class SnapshotRounds:
         if known.state in ASLEEP:
             raise ClaimReason.SANDBOX_SUSPENDED.error(f"cannot save {sandbox_id}: it sleeps", sandbox_id)
         party = self._parties.of(await self._kubernetes.fleet.get(known.sandbox_id, reachable=True))
+        check_no_id(obj.meta.name)
         words = {"name": obj.meta.name, "labels": {OBJECT: obj.meta.uid}, "reason": "manual"}
         last: Event = {}
         owner = f"sandboxsnapshots/{obj.meta.name}"
