@@ -51,7 +51,7 @@ def kept_right(store: SnapshotStore, plain: Objects, tree: Tree) -> bool:
             there.collect("team")
     for name in listed:
         assert load(there, "team", name) == (tree if name == "new" else BEFORE)
-        there.delete("team", name)
+        there.delete("team", name, now=True)
     there.collect("team")
     assert list(plain.list("")) == []
     there.close()
@@ -107,7 +107,7 @@ def test_a_collection_on_a_failing_server_is_done_by_the_next_one(faulty: Callab
         store, plain = SnapshotStore(bed.objects, KEYS), SnapshotStore(bed.plain, KEYS)
         save(plain, "team", BEFORE, snapshot_id="before")
         save(plain, "team", TREE, snapshot_id="gone")
-        plain.delete("team", "gone")
+        plain.delete("team", "gone", now=True)
         bed.proxy.fail(fault, pattern, count=ALWAYS)
         with pytest.raises(SnapshotError) as failed:
             store.collect("team")

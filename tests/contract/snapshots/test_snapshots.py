@@ -18,13 +18,13 @@ def test_snapshots_are_saved_read_deleted_and_collected(objects: Objects) -> Non
     second = save(store, "team", changed, parents=(first.id,))
     assert second.stored_bytes < first.stored_bytes / 20
     assert [one.id for one in store.list("team")] == [second.id, first.id]
-    store.delete("team", first.id)
+    store.delete("team", first.id, now=True)
     store.collect("team")
     assert load(store, "team", second.id, digest=second.digest) == changed
     with pytest.raises(SnapshotError) as refused:
         load(store, "team", first.id)
     assert refused.value.reason is Reason.NOT_FOUND
-    store.delete("team", second.id)
+    store.delete("team", second.id, now=True)
     store.collect("team")
     assert list(objects.list("")) == []
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sandfleet_operator.plan.snapshots.collection import FENCE_SECONDS
+from sandfleet_operator.plan.snapshots.collection import FENCE_SECONDS, REMOVED_SECONDS
 from sandfleet_operator.plan.snapshots.errors import SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import About
 from sandfleet_operator.snapshots import collector
@@ -35,7 +35,7 @@ class Actor:
     def __init__(self, objects: MemoryObjects, clock: Clock, work: Callable[[SnapshotStore], object]) -> None:
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._killed = False
-        self.over = False
+        self.over = self.takes_back = False
         self.result: object = None
         self.error: SnapshotError | None = None
         own = MemoryObjects(objects.now, self._pause, objects.held)
@@ -104,8 +104,9 @@ class Stories(RuleBasedStateMachine):
         self.store = store_in_memory(self.objects, clock=self.clock)
         self.actors: list[Actor] = []
         self.saves: dict[str, tuple[Actor, frozenset[int]]] = {}
-        # Those whose deletion has begun: they may be there, or not.
+        # Those whose deletion has begun: they may be there, or not. Of some a mark in the trash may be taken back.
         self.deleted: set[str] = set()
+        self.backs: dict[str, Actor] = {}
         self.number = 0
 
     def start(self, work: Callable[[SnapshotStore], object]) -> Actor:
@@ -122,13 +123,28 @@ class Stories(RuleBasedStateMachine):
             self.saves[f"s{self.number}"] = actor, pieces
 
     @precondition(lambda self: len(self.actors) < 5)
-    @rule(data=st.data())
-    def delete(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), now=st.booleans())
+    def delete(self, data: st.DataObject, now: bool) -> None:
         here = sorted(self.exist())
         if here:
             name = data.draw(st.sampled_from(here))
             self.deleted.add(name)
-            self.start(lambda store: store.delete("team", name))
+            self.backs.pop(name, None)
+            self.start(lambda store: store.delete("team", name, now=now))
+
+    @precondition(lambda self: len(self.actors) < 5)
+    @rule(data=st.data())
+    def undelete(self, data: st.DataObject) -> None:
+        gone = sorted(self.deleted)
+        if gone:
+            name = data.draw(st.sampled_from(gone))
+            # One who deletes it at the same moment may be the later one.
+            busy = any(not actor.over for actor in self.actors)
+            actor = self.start(lambda store: store.undelete("team", name))
+            actor.takes_back = True
+            if not busy:
+                actor.finish()
+                self.backs[name] = actor
 
     @precondition(lambda self: len(self.actors) < 5)
     @rule()
@@ -150,17 +166,24 @@ class Stories(RuleBasedStateMachine):
         running = [actor for actor in self.actors if not actor.over]
         running[which % len(running)].kill()
 
-    @rule()
-    def days_pass(self) -> None:
-        self.clock.seconds += FENCE_SECONDS + 1
+    @rule(days=st.sampled_from([0, 0, 0, 31]))
+    def days_pass(self, days: int) -> None:
+        # None of these takes a day.
+        for actor in self.actors:
+            if actor.takes_back:
+                actor.finish()
+        self.clock.seconds += FENCE_SECONDS + 1 + days * 86_400
 
     def exist(self) -> dict[str, frozenset[int]]:
         """Saves that have said that their snapshot exists, and that no deletion has touched."""
         return {
             name: pieces
             for name, (actor, pieces) in self.saves.items()
-            if actor.over and actor.result is not None and name not in self.deleted
+            if actor.over and actor.result is not None and (name not in self.deleted or self.is_back(name))
         }
+
+    def is_back(self, name: str) -> bool:
+        return name in self.backs and self.backs[name].result is not None
 
     @invariant()
     def every_snapshot_is_there_with_every_byte(self) -> None:
@@ -185,8 +208,8 @@ class Stories(RuleBasedStateMachine):
         for manifest in self.store.list("team"):
             self.store.delete("team", manifest.id)
         self.store.collect("team")
-        # Fences stand a week longer, against writers that may be asleep.
-        self.clock.seconds += 10 * 86_400
+        # Fences stand a week longer, against writers that may be asleep, and what was deleted can be taken back.
+        self.clock.seconds += REMOVED_SECONDS + 1
         self.store.collect("team")
         assert self.objects.held == {}
 
@@ -206,7 +229,7 @@ def test_a_collection_that_does_not_wait_for_writers_removes_what_one_needs(monk
         builds_on_it = Actor(objects, clock, saving(frozenset({0}), 2, gives_up=False))
         for _ in range(12):
             builds_on_it.step()
-        store.delete("team", "s1")
+        store.delete("team", "s1", now=True)
         waited = store.collect("team").waiting
         builds_on_it.finish()
         assert builds_on_it.error is None

@@ -45,9 +45,12 @@ class AsyncSnapshots:
         return AsyncSnapshots(self._connection, namespace or self._namespace)
 
     @checked
-    async def list(self, sandbox_id: str = "") -> tuple[Snapshot, ...]:
-        """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError."""
-        request = api.snapshots.ListSnapshotsRequest(sandbox_id=sandbox_id, namespace=self._namespace)
+    async def list(self, sandbox_id: str = "", *, deleted: bool = False) -> tuple[Snapshot, ...]:
+        """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError.
+
+        deleted: list those that `undelete` takes back, instead.
+        """
+        request = api.snapshots.ListSnapshotsRequest(sandbox_id=sandbox_id, namespace=self._namespace, deleted=deleted)
         return tuple(map(convert.snapshot, (await self._call("ListSnapshots", request)).snapshots))
 
     @checked
@@ -57,10 +60,19 @@ class AsyncSnapshots:
         return convert.snapshot((await self._call("GetSnapshot", request)).snapshot)
 
     @checked
-    async def delete(self, snapshot: str | Snapshot) -> bool:
-        """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error."""
-        request = api.snapshots.DeleteSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace)
+    async def delete(self, snapshot: str | Snapshot, *, now: bool = False) -> bool:
+        """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error.
+
+        `undelete` takes it back for 30 days. now: delete it for good, which makes room at once.
+        """
+        request = api.snapshots.DeleteSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace, now=now)
         return bool((await self._call("DeleteSnapshot", request)).existed)
+
+    @checked
+    async def undelete(self, snapshot: str | Snapshot) -> Snapshot:
+        """Take a deleted snapshot back; of a name the newest one. Raises NotFoundError (there is none any more)."""
+        request = api.snapshots.UndeleteSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace)
+        return convert.snapshot((await self._call("UndeleteSnapshot", request)).snapshot)
 
     @checked
     async def export(self, snapshot: str | Snapshot, path: str | PathLike[str]) -> int:

@@ -19,17 +19,27 @@ class Snapshots:
     def __init__(self, original: AsyncSnapshots) -> None:
         self._async = original
 
-    def list(self, sandbox_id: str = "") -> tuple[Snapshot, ...]:
-        """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError."""
-        return run(self._async.list(sandbox_id))
+    def list(self, sandbox_id: str = "", *, deleted: bool = False) -> tuple[Snapshot, ...]:
+        """List snapshots, the newest first: of one sandbox, or all. Raises UnavailableError.
+
+        deleted: list those that `undelete` takes back, instead.
+        """
+        return run(self._async.list(sandbox_id, deleted=deleted))
 
     def get(self, snapshot: str | Snapshot) -> Snapshot:
         """Describe a snapshot with its contents; of a name the newest one. Raises NotFoundError."""
         return run(self._async.get(snapshot))
 
-    def delete(self, snapshot: str | Snapshot) -> bool:
-        """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error."""
-        return run(self._async.delete(snapshot))
+    def delete(self, snapshot: str | Snapshot, *, now: bool = False) -> bool:
+        """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error.
+
+        `undelete` takes it back for 30 days. now: delete it for good, which makes room at once.
+        """
+        return run(self._async.delete(snapshot, now=now))
+
+    def undelete(self, snapshot: str | Snapshot) -> Snapshot:
+        """Take a deleted snapshot back; of a name the newest one. Raises NotFoundError (there is none any more)."""
+        return run(self._async.undelete(snapshot))
 
     def export(self, snapshot: str | Snapshot, path: str | PathLike[str]) -> int:
         """Write a snapshot into one new file, which is not encrypted; return its size in bytes.

@@ -71,8 +71,17 @@ class AsyncSnapshots:
     async def find(self, tenant: str, name: str) -> Manifest | None:
         return await self._threads.run(self.blocking.find, tenant, name)
 
-    async def delete(self, tenant: str, snapshot_id: str) -> bool:
-        return await self._threads.run(self.blocking.delete, tenant, snapshot_id)
+    async def own(self, cluster: str) -> None:
+        await self._threads.run(self.blocking.own, cluster)
+
+    async def delete(self, tenant: str, snapshot_id: str, *, now: bool = False, by: str = "caller") -> bool:
+        return await self._threads.run(self.blocking.delete, tenant, snapshot_id, now=now, by=by)
+
+    async def undelete(self, tenant: str, snapshot_id: str, *, by: str = "") -> Manifest:
+        return await self._threads.run(self.blocking.undelete, tenant, snapshot_id, by=by)
+
+    async def deleted(self, tenant: str) -> Sequence[Manifest]:
+        return await self._threads.run(lambda: tuple(self.blocking.deleted(tenant)))
 
     async def retain(self, tenant: str) -> Sequence[str]:
         return await self._threads.run(self.blocking.retain, tenant)

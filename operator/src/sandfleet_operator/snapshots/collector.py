@@ -9,6 +9,7 @@ from sandfleet_operator.plan.snapshots.collection import (
     Collected,
     Round,
     decode_round,
+    goes,
     needed,
     unneeded,
 )
@@ -28,8 +29,9 @@ class Collector:
 
     def collect(self) -> Collected:
         """Removes nothing where it has to wait for writers; the next call goes on. Raises SnapshotError."""
-        fenced = self._fence_old()
-        round_ = self._round()
+        now = self._objects.store_time()
+        fenced = self._fence_old(now)
+        round_ = self._round(now)
         # Listed before the writers: a pack in it is finished, or its writer is seen.
         packs = list(self._objects.packs())
         writing = self._writers()
@@ -49,7 +51,8 @@ class Collector:
 
     def would_collect(self) -> Collected:
         """What `collect` would remove now, if no writer were in its way. Writes nothing."""
-        packs, trash, writing = list(self._objects.packs()), self._objects.trash(), self._writers()
+        trash = self._gone(self._objects.store_time())
+        packs, writing = list(self._objects.packs()), self._writers()
         gone = unneeded(packs, needed(self._objects.manifests(self._keys, trash)), writing)
         return Collected(
             objects=len(gone),
@@ -58,10 +61,14 @@ class Collector:
             waiting=tuple(sorted(writing)),
         )
 
-    def _round(self) -> Round:
+    def _gone(self, now: float) -> frozenset[str]:
+        """What of the trash cannot be taken back any more."""
+        return frozenset(name for name, found in self._objects.names("trash") if goes(found.size, now - found.modified))
+
+    def _round(self, now: float) -> Round:
         """The round that is under way, or a new one: first the trash is noted, then who writes."""
-        trash = tuple(sorted(self._objects.trash()))
-        new = Round(trash, tuple(sorted(self._writers())))
+        trash = self._gone(now)
+        new = Round(tuple(sorted(trash)), tuple(sorted(self._writers())))
         try:
             self._objects.objects.put(self._objects.round_key, new.encode(), new=True)
         except SnapshotError as error:
@@ -77,9 +84,9 @@ class Collector:
     def _writers(self) -> frozenset[str]:
         return frozenset(name for name, _ in self._objects.names("writers"))
 
-    def _fence_old(self) -> tuple[str, ...]:
+    def _fence_old(self, now: float) -> tuple[str, ...]:
         """Gives up writers that are too old, clears away markers of ended ones, and fences that guard against none."""
-        fenced, now = [], self._store_time()
+        fenced = []
         for run, found in list(self._objects.names("writers")):
             if now - found.modified > FENCE_SECONDS and self._fence(run):
                 fenced.append(run)
@@ -87,14 +94,6 @@ class Collector:
             if found.size == len(FENCE) and now - found.modified > FENCED_SECONDS:
                 self._drop_fence(sid, found)
         return tuple(fenced)
-
-    def _store_time(self) -> float:
-        """Seconds since the epoch, as the store dates what is written now."""
-        key = self._objects.clock_key
-        self._objects.objects.put(key, b"")
-        now = max((found.modified for found in self._objects.objects.list(key)), default=0.0)
-        self._objects.objects.delete([key])
-        return now
 
     def _fence(self, run: str) -> bool:
         """Whether it was given up: from now on it cannot commit. One that has committed only loses its marker."""

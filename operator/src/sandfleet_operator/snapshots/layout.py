@@ -1,11 +1,15 @@
 """Which objects a store has: the keys below a tenant's prefix, and what is read from them.
 
-TENANT/manifests/ID       a snapshot, or the fence that a collection has put there against a writer that it gave up
-TENANT/packs/RUN/NUMBER   chunks of one writer, one behind the other
-TENANT/writers/RUN        a writer that runs: the id of its snapshot
-TENANT/trash/ID           a snapshot that is deleted
-TENANT/round              the collection that is under way
-TENANT/clock              for a moment: what time it is for the store
+PLACE is the tenant; on Kubernetes CLUSTER/NAMESPACE_UID/TENANT, so that no two clusters and no two namespaces of one name
+have the same (docs/adr/0062).
+
+_owner                    the cluster whose store it is
+PLACE/manifests/ID        a snapshot, or the fence that a collection has put there against a writer that it gave up
+PLACE/packs/RUN/NUMBER    chunks of one writer, one behind the other
+PLACE/writers/RUN         a writer that runs: the id of its snapshot
+PLACE/trash/ID            a snapshot that is deleted: empty, or by whom, and then it can be taken back for a time
+PLACE/round               the collection that is under way
+PLACE/clock               for a moment: what time it is for the store
 """
 
 import hashlib
@@ -18,48 +22,55 @@ from sandfleet_operator.snapshots.backends import Found, Objects
 from sandfleet_operator.snapshots.keys import Keys, key_name
 
 FENCE = b"sandfleet fence\n"
+OWNER = "_owner"
 
 _UNREADABLE = (Reason.CORRUPT, Reason.FOREIGN, Reason.HOSTILE)
 
 
 @dataclass(frozen=True, slots=True)
 class TenantObjects:
-    """What a store has of one tenant."""
+    """What a store has of one tenant. `place`: what its keys begin with."""
 
     objects: Objects
-    tenant: str
+    place: str
 
     def __post_init__(self) -> None:
-        checked_name(self.tenant, "a tenant")
+        for name in self.place.split("/"):
+            checked_name(name, "a tenant")
+
+    @property
+    def tenant(self) -> str:
+        """Whose keys are used."""
+        return self.place.rpartition("/")[2]
 
     def manifest_key(self, snapshot_id: str) -> str:
-        return f"{self.tenant}/manifests/{checked_name(snapshot_id, 'a snapshot')}"
+        return f"{self.place}/manifests/{checked_name(snapshot_id, 'a snapshot')}"
 
     def pack_key(self, run: str, number: int) -> str:
-        return f"{self.tenant}/packs/{checked_name(run, 'a run')}/{number:08d}"
+        return f"{self.place}/packs/{checked_name(run, 'a run')}/{number:08d}"
 
     def writer_key(self, run: str) -> str:
-        return f"{self.tenant}/writers/{checked_name(run, 'a run')}"
+        return f"{self.place}/writers/{checked_name(run, 'a run')}"
 
     def trash_key(self, snapshot_id: str) -> str:
-        return f"{self.tenant}/trash/{checked_name(snapshot_id, 'a snapshot')}"
+        return f"{self.place}/trash/{checked_name(snapshot_id, 'a snapshot')}"
 
     @property
     def clock_key(self) -> str:
-        return f"{self.tenant}/clock"
+        return f"{self.place}/clock"
 
     @property
     def round_key(self) -> str:
-        return f"{self.tenant}/round"
+        return f"{self.place}/round"
 
     def names(self, folder: str) -> Iterator[tuple[str, Found]]:
         """The last parts of the keys in a folder."""
-        for found in self.objects.list(f"{self.tenant}/{folder}/"):
+        for found in self.objects.list(f"{self.place}/{folder}/"):
             yield found.key.rpartition("/")[2], found
 
     def packs(self, run: str = "") -> Iterator[tuple[str, int, int]]:
         """Run, number and bytes of each pack."""
-        prefix = f"{self.tenant}/packs/"
+        prefix = f"{self.place}/packs/"
         for found in self.objects.list(f"{prefix}{run}/" if run else prefix):
             of, _, number = found.key.removeprefix(prefix).partition("/")
             if number.isdecimal():
@@ -67,6 +78,13 @@ class TenantObjects:
 
     def trash(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.names("trash"))
+
+    def store_time(self) -> float:
+        """Seconds since the epoch, as the store dates what is written now; 0 where it does not say."""
+        self.objects.put(self.clock_key, b"")
+        now = max((found.modified for found in self.objects.list(self.clock_key)), default=0.0)
+        self.objects.delete([self.clock_key])
+        return now
 
     def raw_manifest(self, snapshot_id: str) -> bytes:
         """As it is stored. Reason NotFound where there is none, or a fence."""

@@ -9,22 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from sandfleet_operator.plan.snapshots.collection import Collected
+from sandfleet_operator.plan.snapshots.collection import QUARANTINE_SECONDS, Collected
 from sandfleet_operator.plan.snapshots.entries import RestoreLimits
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
-from sandfleet_operator.plan.snapshots.manifest import About, Manifest, checked_name
+from sandfleet_operator.plan.snapshots.manifest import MAX_TEXT, About, Manifest, checked_name
 from sandfleet_operator.plan.snapshots.retention import outlived
 from sandfleet_operator.snapshots import bundle, reader
 from sandfleet_operator.snapshots.backends import Objects
 from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.collector import Collector
 from sandfleet_operator.snapshots.keys import Keys
-from sandfleet_operator.snapshots.layout import TenantObjects
+from sandfleet_operator.snapshots.layout import OWNER, TenantObjects
 from sandfleet_operator.snapshots.reader import Reader
 from sandfleet_operator.snapshots.writer import Run, Threads, Writer
 
 _SEALERS = max(2, min(4, os.cpu_count() or 2))
 _TRANSFERS = 4
+_OVER = "it was deleted for good, or longer ago than 30 days"
 
 
 def _awake_and_asleep() -> float:
@@ -92,8 +93,22 @@ class SnapshotStore:
         found = (manifest for manifest in self.list(tenant) if manifest.about.name == name)
         return max(found, key=lambda manifest: manifest.created_ms, default=None)
 
-    def delete(self, tenant: str, snapshot_id: str) -> bool:
-        """From now on it cannot be read; what it alone needs goes with the next collection. Returns whether it was."""
+    def own(self, cluster: str) -> None:
+        """Takes the store for this cluster. Raises SnapshotError: it is another's, whose snapshots it would mix up."""
+        with contextlib.suppress(SnapshotError):
+            # What is read back decides.
+            self.objects.put(OWNER, cluster.encode("ascii"), new=True)
+        owner = self.objects.get(OWNER, 0, MAX_TEXT).decode("ascii", "replace")
+        if owner != cluster:
+            why = f"its object {OWNER} says that it is that of cluster {owner[:64]}, and this is {cluster}"
+            raise SnapshotError(Reason.DENIED, f"cannot use the store: {why}")
+
+    def delete(self, tenant: str, snapshot_id: str, *, now: bool = False, by: str = "caller") -> bool:
+        """From now on it cannot be read. Returns whether it was there.
+
+        `undelete` takes it back, for QUARANTINE_SECONDS, and not where `now`: what it alone needs goes with the next
+        collection then. `by` says who has deleted it.
+        """
         objects = TenantObjects(self.objects, tenant)
         try:
             objects.raw_manifest(snapshot_id)
@@ -103,14 +118,37 @@ class SnapshotStore:
             if error.reason is not Reason.CORRUPT:
                 raise
         existed = snapshot_id not in objects.trash()
-        self.objects.put(objects.trash_key(snapshot_id), b"")
+        if now:
+            self.objects.put(objects.trash_key(snapshot_id), b"")
+        elif existed:
+            self.objects.put(objects.trash_key(snapshot_id), by.encode("ascii"))
         return existed
 
+    def undelete(self, tenant: str, snapshot_id: str, *, by: str = "") -> Manifest:
+        """Takes a deleted snapshot back. `by`: only what this one has deleted. Raises SnapshotError."""
+        objects = TenantObjects(self.objects, tenant)
+        marks = dict(objects.names("trash"))
+        if (found := marks.get(snapshot_id)) is not None:
+            now = objects.store_time()
+            if not now or now - found.modified > QUARANTINE_SECONDS or not found.size:
+                raise SnapshotError(Reason.NOT_FOUND, f"cannot take the snapshot {snapshot_id} back: {_OVER}")
+            if by and self.objects.get(found.key) != by.encode("ascii"):
+                raise SnapshotError(Reason.NOT_FOUND, f"cannot take the snapshot {snapshot_id} back: it was deleted")
+            self.objects.delete([found.key])
+        return self.get(tenant, snapshot_id)
+
+    def deleted(self, tenant: str) -> Iterator[Manifest]:
+        """What can be taken back, newest first."""
+        objects = TenantObjects(self.objects, tenant)
+        kept = {name for name, found in objects.names("trash") if found.size}
+        others = frozenset(name for name, _ in objects.names("manifests") if name not in kept)
+        yield from objects.manifests(self.keys, others, unread=[])
+
     def retain(self, tenant: str) -> tuple[str, ...]:
-        """Delete what its retention does not keep, and say what."""
+        """Delete what its retention does not keep, and say what. By mistake too, as of a wrong clock: see `undelete`."""
         over = tuple(outlived(self.list(tenant), int(self.chance.now() * 1000)))
         for snapshot_id in over:
-            self.delete(tenant, snapshot_id)
+            self.delete(tenant, snapshot_id, by="retention")
         return over
 
     def collect(self, tenant: str, *, dry_run: bool = False) -> Collected:

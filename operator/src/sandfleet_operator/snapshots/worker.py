@@ -21,6 +21,7 @@ from sandfleet_operator.executors.client import error_detail
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.manifest import ID, About, Manifest, Retention, narrowed
+from sandfleet_operator.plan.snapshots.objects import KEEPING, ORPHANS
 from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store, share_heaps
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
@@ -31,8 +32,6 @@ MAX_LINE_BYTES = 4 << 20
 MOST_LISTED = 10_000
 # Progress is told so often at most, in seconds.
 PROGRESS_SECONDS = 0.2
-# Reasons of snapshots with which a session goes on under its id.
-KEEPING = frozenset({"suspend", "automatic"})
 # What the fleet is told of a snapshot beside its size.
 SHOWN = ("name", "sandbox", "template", "contract", "received", "limits", "labels", "reason", "owner", "parents")
 
@@ -110,7 +109,7 @@ class Worker:
         return shown(manifest) | {"facts": _text(facts), "held_seconds": held}
 
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = await self._find(request)
+        manifest = await self._kept(request)
         narrowed(manifest.about, request["contract"], request["limits"])
         async with self._store.reader(request["tenant"], manifest.id, digest=manifest.digest) as reader:
             tell = self._teller(int(request["id"]))
@@ -151,11 +150,9 @@ class Worker:
 
     async def _list(self, request: Mapping[str, Any]) -> dict[str, Any]:
         unread: list[str] = []
-        found = [
-            one
-            for one in await self._store.list(request["tenant"], unread)
-            if request["sandbox"] in ("", one.about.sandbox)
-        ]
+        deleted = request.get("deleted", False)
+        listed = self._store.deleted(request["tenant"]) if deleted else self._store.list(request["tenant"], unread)
+        found = [one for one in await listed if request["sandbox"] in ("", one.about.sandbox)]
         for one in found[:MOST_LISTED]:
             self._say({"id": int(request["id"]), "event": "snapshot", **shown(one)})
         return {"unread": unread[:MOST_LISTED], "whole": max(len(found), len(unread)) <= MOST_LISTED}
@@ -168,10 +165,30 @@ class Worker:
                 return {"existed": False}
             wanted = found.id
         # One that cannot be read can go.
-        existed = await self._store.delete(tenant, wanted)
-        if existed:
+        now = request.get("now", False)
+        existed = await self._store.delete(tenant, wanted, now=now, by=request.get("by", "caller"))
+        if existed or now:
             await self._store.collect(tenant)
         return {"existed": existed}
+
+    async def _undelete(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """By id, or the newest of that name among those that can be taken back."""
+        tenant, wanted = request["tenant"], request["snapshot"]
+        if not ID.fullmatch(wanted):
+            found = next((one for one in await self._store.deleted(tenant) if one.about.name == wanted), None)
+            if found is None:
+                raise _absent(wanted)
+            wanted = found.id
+        return shown(await self._store.undelete(tenant, wanted, by=request.get("by", "")))
+
+    async def _kept(self, request: Mapping[str, Any]) -> Manifest:
+        """As `_find`. What keeps a session (`kept`), and was deleted as if it kept none, is taken back."""
+        try:
+            return await self._find(request)
+        except SnapshotError as error:
+            if error.reason is not Reason.NOT_FOUND or not request.get("kept", False):
+                raise
+        return await self._store.undelete(request["tenant"], request["snapshot"], by=ORPHANS)
 
     async def _export(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._find(request)
@@ -195,7 +212,11 @@ class Worker:
             return await self._store.get(tenant, wanted, digest=request.get("digest") or None)
         if (found := await self._store.find(tenant, wanted)) is not None:
             return found
-        raise SnapshotError(Reason.NOT_FOUND, f"cannot find snapshot {wanted[:80]!r}: none has that id or name")
+        raise _absent(wanted)
+
+
+def _absent(wanted: str) -> SnapshotError:
+    return SnapshotError(Reason.NOT_FOUND, f"cannot find snapshot {wanted[:80]!r}: none has that id or name")
 
 
 async def _unknown(request: Mapping[str, Any]) -> dict[str, Any]:

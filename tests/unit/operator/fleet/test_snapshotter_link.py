@@ -31,6 +31,16 @@ class Reviews:
             raise ClaimReason.FORBIDDEN.error(f"cannot {verb}: {caller.username} may not")
 
 
+class Known:
+    """The places of namespaces."""
+
+    async def cluster(self) -> str:
+        return "c-1"
+
+    async def of(self, namespace: str) -> str:
+        return f"c-1/u-1/{namespace}"
+
+
 @asynccontextmanager
 async def linked(*, leads: bool = True, patience: float = PATIENCE):
     """A link, and a stub for snapshotters."""
@@ -39,7 +49,7 @@ async def linked(*, leads: bool = True, patience: float = PATIENCE):
         if not leads:
             raise ClaimReason.NOT_SERVING.error(f"cannot {doing}: another fleet leads")
 
-    link: Any = SnapshotterLink(Reviews(), "system", check_serving, patience=patience)  # type: ignore[arg-type]
+    link: Any = SnapshotterLink(Reviews(), "system", check_serving, Known(), patience=patience)  # type: ignore[arg-type]
     server = grpc.aio.server()
     add_SnapshotterServiceServicer_to_server(link, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -49,8 +59,16 @@ async def linked(*, leads: bool = True, patience: float = PATIENCE):
     await server.stop(0)
 
 
-def called(stub: Any, account: str = "snapshotter") -> Any:
+def dialed(stub: Any, account: str = "snapshotter") -> Any:
     return stub.Work(metadata=(("authorization", f"Bearer {account}"),))
+
+
+async def called(stub: Any, *, refuses: str = "") -> Any:
+    """A snapshotter that has looked at its store."""
+    call = dialed(stub)
+    assert await job_of(call) == {"id": 0, "op": "own", "cluster": "c-1"}
+    await call.write(pb.WorkRequest(event=said({"id": 0}, "owned", message=refuses)))
+    return call
 
 
 async def job_of(call: Any) -> dict[str, Any]:
@@ -75,10 +93,10 @@ async def endless(call: Any) -> None:
 
 async def test_a_job_goes_to_the_snapshotter_and_its_events_come_back_whole() -> None:
     async with linked() as (link, stub):
-        call = called(stub)
+        call = await called(stub)
         answer = asyncio.create_task(link.answer("get", tenant="team", snapshot="mine"))
         job = await job_of(call)
-        assert job == {"id": job["id"], "op": "get", "tenant": "team", "snapshot": "mine"}
+        assert job == {"id": job["id"], "op": "get", "tenant": "c-1/u-1/team", "snapshot": "mine"}
         await call.write(pb.WorkRequest(event=said({"id": 999}, "done")))
         text = said(job, "done", facts="x" * 700_000)
         await call.write(pb.WorkRequest(event=text[:300_000], continues=True))
@@ -89,7 +107,7 @@ async def test_a_job_goes_to_the_snapshotter_and_its_events_come_back_whole() ->
 
 async def test_a_job_that_is_left_is_cancelled_there() -> None:
     async with linked() as (link, stub):
-        call = called(stub)
+        call = await called(stub)
         events = link.run("export", tenant="team", snapshot="mine")
         first = asyncio.create_task(anext(events))
         job = await job_of(call)
@@ -111,7 +129,7 @@ async def test_a_job_that_is_left_is_cancelled_there() -> None:
 )
 async def test_a_stream_that_breaks_fails_its_jobs_and_the_next_snapshotter_goes_on(breaks) -> None:
     async with linked() as (link, stub):
-        call = called(stub)
+        call = await called(stub)
         answer = asyncio.create_task(link.answer("delete", tenant="team", snapshot="mine"))
         await job_of(call)
         done = breaks(call)
@@ -120,7 +138,7 @@ async def test_a_stream_that_breaks_fails_its_jobs_and_the_next_snapshotter_goes
         with pytest.raises(FleetError) as caught:
             await answer
         assert caught.value.problem.reason == "SnapshotStoreUnavailable"
-        following = called(stub)
+        following = await called(stub)
         answer = asyncio.create_task(link.answer("delete", tenant="team", snapshot="mine"))
         job = await job_of(following)
         await following.write(pb.WorkRequest(event=said(job, "done", existed=True)))
@@ -129,14 +147,32 @@ async def test_a_stream_that_breaks_fails_its_jobs_and_the_next_snapshotter_goes
 
 async def test_each_job_goes_to_the_snapshotter_with_the_fewest() -> None:
     async with linked() as (link, stub):
-        calls = [called(stub), called(stub)]
-        for call in calls:
-            assert not (await call.read()).job
+        calls = [await called(stub), await called(stub)]
         jobs = [asyncio.create_task(link.answer("list", tenant="team", sandbox="")) for _ in range(2)]
         for call in calls:
             job = await job_of(call)
             await call.write(pb.WorkRequest(event=said(job, "done")))
         await asyncio.gather(*jobs)
+
+
+async def test_a_snapshotter_of_another_clusters_store_gets_no_job_and_calls_say_why() -> None:
+    async with linked(patience=0.05) as (link, stub):
+        call = await called(stub, refuses="cannot use the store: it is that of cluster c-2")
+        why = ""
+        async with asyncio.timeout(PATIENCE):
+            # It may not have been heard of yet.
+            while "c-2" not in why:
+                with pytest.raises(FleetError) as caught:
+                    await link.answer("list", tenant="team", sandbox="")
+                why = str(caught.value)
+        await call.done_writing()
+    # Control: one whose store is this cluster's.
+    async with linked() as (link, stub):
+        call = await called(stub)
+        answer = asyncio.create_task(link.answer("delete", tenant="team", snapshot="mine"))
+        job = await job_of(call)
+        await call.write(pb.WorkRequest(event=said(job, "done", existed=True)))
+        assert (await answer)["existed"] is True
 
 
 async def test_without_a_snapshotter_a_call_waits_and_says_so() -> None:
@@ -152,9 +188,9 @@ async def test_without_a_snapshotter_a_call_waits_and_says_so() -> None:
 )
 async def test_only_its_own_account_is_taken_on_by_the_fleet_that_leads(account: str, leads: bool, code: str) -> None:
     async with linked(leads=leads) as (_, stub):
-        call = called(stub, account)
+        call = dialed(stub, account)
         try:
-            found = "" if await call.read() == pb.WorkResponse() else "else"
+            found = "" if json.loads((await call.read()).job)["op"] == "own" else "else"
         except grpc.aio.AioRpcError as error:
             found = error.code().name
         assert found == code

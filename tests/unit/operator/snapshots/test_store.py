@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandfleet_operator.plan.snapshots.collection import QUARANTINE_SECONDS
 from sandfleet_operator.plan.snapshots.entries import Entry, Kind, RestoreLimits
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import About, Retention
@@ -195,7 +196,7 @@ def test_names_that_could_leave_the_prefix_are_refused(name: str) -> None:
         lambda: store.writer(name, About()),
         lambda: store.get(name, "a"),
         lambda: store.get("team", name),
-        lambda: store.delete("team", name),
+        lambda: store.delete("team", name, now=True),
     ):
         with pytest.raises(SnapshotError) as refused:
             call()
@@ -239,8 +240,8 @@ def test_a_deleted_snapshot_is_not_read_and_what_it_alone_needed_is_collected() 
     store = store_in_memory(objects)
     first = save(store, "team", flat(BIG))
     second = save(store, "team", flat({**BIG, b"new": os.urandom(500_000)}))
-    store.delete("team", second.id)
-    store.delete("team", second.id)
+    store.delete("team", second.id, now=True)
+    store.delete("team", second.id, now=True)
     with pytest.raises(SnapshotError) as refused:
         store.get("team", second.id)
     assert refused.value.reason is Reason.NOT_FOUND
@@ -248,7 +249,7 @@ def test_a_deleted_snapshot_is_not_read_and_what_it_alone_needed_is_collected() 
     assert would.objects > 0
     assert would == store.collect("team")
     assert load(store, "team", first.id) == flat(BIG)
-    store.delete("team", first.id)
+    store.delete("team", first.id, now=True)
     store.collect("team")
     assert objects.held == {}
 
@@ -388,7 +389,7 @@ def test_data_that_have_not_changed_are_taken_over_and_are_the_same_when_they_ar
         second = writer.commit()
     assert load(store, "team", second.id) == flat(after)
     # It stands alone.
-    store.delete("team", first.id)
+    store.delete("team", first.id, now=True)
     store.collect("team")
     assert load(store, "team", second.id) == flat(after)
 
@@ -432,10 +433,75 @@ def test_an_executor_cannot_name_data_that_the_base_does_not_have(files: dict[by
 def test_without_a_base_nothing_is_as_it_was() -> None:
     store = store_in_memory()
     first = save(store, "team", flat({b"a": b"one"}))
-    store.delete("team", first.id)
+    store.delete("team", first.id, now=True)
     for base_id in ("", first.id, "none"):
         writer = store.writer("team", About(), base=base_id)
         assert writer.base_facts is None
         with pytest.raises(SnapshotError):
             writer.add([entry for entry, _ in flat({b"a": b"one"})], known={1})
         writer.abort()
+
+
+def reason_of(call: Callable[[], object]) -> Reason:
+    with pytest.raises(SnapshotError) as refused:
+        call()
+    return refused.value.reason
+
+
+def test_a_deleted_snapshot_is_taken_back_for_thirty_days_and_goes_then() -> None:
+    clock = Clock()
+    objects = MemoryObjects(lambda: clock.seconds)
+    store = store_in_memory(objects, clock=clock)
+    one, other = save(store, "team", flat(BIG)), save(store, "team", flat({b"a": os.urandom(70_000)}), name="other")
+    for made in (one, other):
+        assert store.delete("team", made.id)
+    assert not store.delete("team", one.id)
+    clock.seconds += QUARANTINE_SECONDS - 1
+    # A second deletion does not begin the time anew.
+    assert not store.delete("team", one.id)
+    assert store.collect("team").snapshots == 0
+    assert list(store.list("team")) == []
+    assert {made.id for made in store.deleted("team")} == {one.id, other.id}
+    assert reason_of(lambda: store.undelete("team", one.id, by="orphans")) is Reason.NOT_FOUND
+    assert store.undelete("team", one.id).id == one.id
+    assert load(store, "team", one.id) == flat(BIG)
+    clock.seconds += 2
+    assert reason_of(lambda: store.undelete("team", other.id)) is Reason.NOT_FOUND
+    # Nothing is removed that could still be taken back by the clock of another.
+    assert store.collect("team").snapshots == 0
+    clock.seconds += 86_400
+    assert store.collect("team").snapshots == 1
+    assert load(store, "team", one.id) == flat(BIG)
+
+
+def test_what_is_deleted_for_good_is_not_taken_back_and_goes_at_once() -> None:
+    objects = MemoryObjects()
+    store = store_in_memory(objects)
+    made, kept = save(store, "team", flat(BIG)), save(store, "team", flat(BIG))
+    store.delete("team", kept.id)
+    store.delete("team", made.id, now=True)
+    assert reason_of(lambda: store.undelete("team", made.id)) is Reason.NOT_FOUND
+    assert [one.id for one in store.deleted("team")] == [kept.id]
+    store.delete("team", kept.id, now=True)
+    assert store.collect("team").snapshots == 2
+    assert objects.held == {}
+
+
+def test_clusters_and_namespaces_of_one_name_have_nothing_in_common_on_one_store() -> None:
+    store = store_in_memory()
+    places = ("c-1/u-1/team", "c-2/u-1/team", "c-1/u-2/team")
+    made = save(store, places[0], flat(BIG))
+    for place in places[1:]:
+        assert list(store.list(place)) == []
+        assert not store.delete(place, made.id, now=True)
+        store.collect(place)
+    assert load(store, places[0], made.id) == flat(BIG)
+
+
+def test_a_store_is_that_of_one_cluster() -> None:
+    objects = MemoryObjects()
+    store_in_memory(objects).own("c-1")
+    store_in_memory(objects).own("c-1")
+    with pytest.raises(SnapshotError, match="that of cluster c-1, and this is c-2") as refused:
+        store_in_memory(objects).own("c-2")
+    assert refused.value.reason is Reason.DENIED

@@ -1,4 +1,4 @@
-"""`sandfleet snapshot ls|show|create|delete|export|import`."""
+"""`sandfleet snapshot ls|show|create|delete|undelete|export|import`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = _action(actions, "ls", "list snapshots", "an array")
     listing.add_argument("--sandbox", default="", metavar="ID", help="list only snapshots of this sandbox")
+    listing.add_argument("--deleted", action="store_true", help="list those that can be taken back, instead")
     _action(actions, "show", "describe a snapshot, and what is not in it").add_argument("snapshot", metavar="SNAPSHOT")
     create = _action(actions, "create", "save a sandbox into a new snapshot")
     create.add_argument("sandbox", metavar="ID")
     create.add_argument("name", nargs="?", default="", metavar="NAME", help="1 to 63 of a-z, 0-9, '-' and '.'")
-    _action(actions, "delete", "delete snapshots").add_argument("snapshots", nargs="+", metavar="SNAPSHOT")
+    delete = _action(actions, "delete", "delete snapshots; undelete takes them back for 30 days")
+    delete.add_argument("snapshots", nargs="+", metavar="SNAPSHOT")
+    delete.add_argument("--now", action="store_true", help="delete them for good, which makes room at once")
+    _action(actions, "undelete", "take a deleted snapshot back").add_argument("snapshot", metavar="SNAPSHOT")
     export = _action(actions, "export", "write a snapshot into one file, which is not encrypted")
     export.add_argument("snapshot", metavar="SNAPSHOT")
     export.add_argument("file", metavar="FILE")
@@ -52,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         "show": _describe,
         "create": _create,
         "delete": _delete,
+        "undelete": _undelete,
         "export": _export,
         "import": _import,
     }
@@ -71,7 +76,7 @@ def _fleet() -> Iterator[Fleet]:
 
 def _list(options: argparse.Namespace) -> int:
     with _fleet() as fleet:
-        found = fleet.snapshots.list(options.sandbox)
+        found = fleet.snapshots.list(options.sandbox, deleted=options.deleted)
     if options.json:
         print(json.dumps(_show.to_json(found)))
     else:
@@ -112,13 +117,18 @@ def _create(options: argparse.Namespace) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     with _fleet() as fleet:
-        existed = {one: fleet.snapshots.delete(one) for one in options.snapshots}
+        existed = {one: fleet.snapshots.delete(one, now=options.now) for one in options.snapshots}
     if options.json:
         print(json.dumps({"existed": existed}))
     else:
         for name, was_there in existed.items():
             print(f"{name} {'deleted' if was_there else 'was not there'}")
     return OK
+
+
+def _undelete(options: argparse.Namespace) -> int:
+    with _fleet() as fleet:
+        return _tell(fleet.snapshots.undelete(options.snapshot), as_json=options.json)
 
 
 def _export(options: argparse.Namespace) -> int:

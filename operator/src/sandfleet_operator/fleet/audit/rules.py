@@ -144,7 +144,12 @@ SNAPSHOT_RULES: Mapping[str, Rule | None] = {
     "DeleteSnapshot": Rule(
         decision=Decision.DELETION,
         about=_names_none,
-        asked=lambda request: {"snapshot_id": request.snapshot, "purpose": "manual"},
+        asked=lambda request: {"snapshot_id": request.snapshot, "purpose": "now" if request.now else "manual"},
+    ),
+    "UndeleteSnapshot": Rule(
+        decision=Decision.SNAPSHOT,
+        about=_names_none,
+        asked=lambda request: {"snapshot_id": request.snapshot, "purpose": "undelete"},
     ),
     # Its first bytes are its answer: who has them has the files.
     "ExportSnapshot": Rule(

@@ -42,6 +42,7 @@ from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshot
 from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
 from sandfleet_operator.fleet.kubernetes.snapshots.parking import ClusterParking
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
+from sandfleet_operator.fleet.kubernetes.snapshots.places import Places
 from sandfleet_operator.fleet.kubernetes.snapshots.preparation import PoolPreparation
 from sandfleet_operator.fleet.kubernetes.snapshots.rounds import SnapshotRounds
 from sandfleet_operator.fleet.kubernetes.snapshots.warm import WarmPods
@@ -285,7 +286,7 @@ async def listen(
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
     board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
-    link = SnapshotterLink(reviews, options.namespace, api.check_serving)
+    link = SnapshotterLink(reviews, options.namespace, api.check_serving, Places(kube))
     parties = Parties(kubernetes, credentials, api)
     api.parking = _keep_in_snapshots(kube, kubernetes, link, parties, settings=options.settings, write=write)
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)

@@ -231,7 +231,8 @@ class Parking:
     async def _forget(self, sandbox_id: str, keeper: Keeper, purpose: str) -> None:
         self._forgetting.add(keeper.snapshot_id)
         try:
-            await self._snapshots.forget(keeper.snapshot_id)
+            # A session that is ended while it sleeps may have been so by mistake.
+            await self._snapshots.forget(keeper.snapshot_id, now=purpose != "ended" or keeper.automatic)
         finally:
             self._forgetting.discard(keeper.snapshot_id)
         self._note(Decision.DELETION, sandbox_id, keeper.snapshot_id, purpose)

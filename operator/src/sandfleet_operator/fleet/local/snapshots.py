@@ -110,7 +110,7 @@ class LocalSnapshots:
     async def fill(self, sandbox: Sandbox, keeper: Keeper, told: Callable[[], None]) -> executor_pb.RestoreResponse:
         """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError."""
         party, since = self._party(sandbox), keeper.saved if keeper.automatic else None
-        how = {"digest": keeper.digest, "force": True, "undone_since": since}
+        how: dict[str, Any] = {"digest": keeper.digest, "force": True, "undone_since": since}
         job = self._transfers.filled(party, keeper.snapshot_id, **how)
         last: Event = {}
         async with aclosing(job) as events:
@@ -119,9 +119,9 @@ class LocalSnapshots:
                 last = event
         return answer_of(last)
 
-    async def forget(self, snapshot_id: str) -> None:
-        """Raises FleetError."""
-        await self._transfers.forget(LOCAL_TENANT, snapshot_id)
+    async def forget(self, snapshot_id: str, *, now: bool) -> None:
+        """`now`: it can never be taken back. Raises FleetError."""
+        await self._transfers.forget(LOCAL_TENANT, snapshot_id, now=now)
 
     async def restore(
         self,
@@ -147,11 +147,17 @@ class LocalSnapshots:
         return pb.GetSnapshotResponse(snapshot=await self._transfers.get(LOCAL_TENANT, request.snapshot))
 
     async def list(self, caller: Caller, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:  # noqa: ARG002 - there is one caller
-        return pb.ListSnapshotsResponse(snapshots=await self._transfers.list(LOCAL_TENANT, request.sandbox_id))
+        found = await self._transfers.list(LOCAL_TENANT, request.sandbox_id, deleted=request.deleted)
+        return pb.ListSnapshotsResponse(snapshots=found)
 
     async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:  # noqa: ARG002 - there is one caller
         check_reference(request.snapshot)
-        return pb.DeleteSnapshotResponse(existed=await self._transfers.forget(LOCAL_TENANT, request.snapshot))
+        existed = await self._transfers.forget(LOCAL_TENANT, request.snapshot, now=request.now)
+        return pb.DeleteSnapshotResponse(existed=existed)
+
+    async def undelete(self, caller: Caller, request: pb.UndeleteSnapshotRequest) -> pb.UndeleteSnapshotResponse:  # noqa: ARG002 - there is one caller
+        check_reference(request.snapshot)
+        return pb.UndeleteSnapshotResponse(snapshot=await self._transfers.undelete(LOCAL_TENANT, request.snapshot))
 
     async def export(
         self,

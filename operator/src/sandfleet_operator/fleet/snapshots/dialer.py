@@ -33,6 +33,7 @@ from sandfleet_operator.telemetry.probes import Probes, Standing
 
 EVENT_BYTES, PIECE_BYTES = 256 << 10, 512 << 10
 BACKOFF = Backoff(0.5, 15.0)
+TOLD_SECONDS = 1.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ class Dialer:
             try:
                 await self._work()
                 failures = 0
-            except (FleetError, OSError, UnicodeDecodeError) as error:
+            except (FleetError, SnapshotError, OSError, UnicodeDecodeError) as error:
                 _LOG.warning("cannot work for the fleet: %s", error)
             except grpc.aio.AioRpcError as error:
                 failures = 0 if self.connected.is_set() else failures
@@ -147,15 +148,30 @@ class Dialer:
         worker = RemoteWorker(self._store, said)
         call = self._fleet.open(lambda channel: SnapshotterServiceStub(channel).Work, _requests(said), token)
         try:
+            await self._own(await call.read(), said)
+            self.connected.set()
             async for response in call:
-                self.connected.set()
-                if response.job:
-                    request = json.loads(response.job)
-                    worker.take({**request, "data": response.data} if "last" in request else request)
+                request = json.loads(response.job)
+                worker.take({**request, "data": response.data} if "last" in request else request)
         finally:
             # What was begun for this fleet is not gone on with: its caller has been told that it failed.
             await worker.close()
             call.cancel()
+
+    async def _own(self, response: pb.WorkResponse | Any, said: "asyncio.Queue[Event | None]") -> None:
+        """Takes the store for the fleet's cluster. Raises SnapshotError where it cannot, and tells the fleet why."""
+        first = json.loads(response.job) if isinstance(response, pb.WorkResponse) and response.job else {}
+        message = "" if first.get("op") == "own" else "cannot work for the fleet: it is of another version"
+        try:
+            if not message:
+                await self._store.own(first["cluster"])
+        except SnapshotError as error:
+            message = str(error)
+        said.put_nowait({"id": 0, "event": "owned", "message": message})
+        if message:
+            # The fleet is to hear of it before the stream ends.
+            await asyncio.sleep(TOLD_SECONDS)
+            raise SnapshotError(Reason.DENIED, message)
 
 
 async def _requests(said: "asyncio.Queue[Event | None]") -> AsyncIterator[pb.WorkRequest]:

@@ -31,6 +31,7 @@ class SnapshotApi(Protocol):
     async def get(self, caller: Caller, request: pb.GetSnapshotRequest) -> pb.GetSnapshotResponse: ...
     async def list(self, caller: Caller, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse: ...
     async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse: ...
+    async def undelete(self, caller: Caller, request: pb.UndeleteSnapshotRequest) -> pb.UndeleteSnapshotResponse: ...
     def export(self, caller: Caller, request: pb.ExportSnapshotRequest) -> AsyncIterator[pb.ExportSnapshotResponse]: ...
     async def import_(
         self, caller: Caller, requests: AsyncIterator[pb.ImportSnapshotRequest]
@@ -65,6 +66,11 @@ class SnapshotServicer(SnapshotServiceServicer):
 
     async def DeleteSnapshot(self, request: pb.DeleteSnapshotRequest, context: Context) -> pb.DeleteSnapshotResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.delete(caller, request))
+
+    async def UndeleteSnapshot(  # noqa: N802 - gRPC's name
+        self, request: pb.UndeleteSnapshotRequest, context: Context
+    ) -> pb.UndeleteSnapshotResponse:
+        return await self._answer(context, lambda caller: self._api.undelete(caller, request))
 
     async def ExportSnapshot(  # noqa: N802 - gRPC's name
         self, request: pb.ExportSnapshotRequest, context: Context

@@ -87,12 +87,12 @@ class Transfers:
 
     async def dropped(self, party: Party, snapshot_id: str) -> None:
         """Deletes the snapshot of a held session that goes on where it was. Raises FleetError."""
-        await self.forget(party.tenant, snapshot_id)
+        await self.forget(party.tenant, snapshot_id, now=True)
         await self.jobs.answer("unhold", tenant=party.tenant, **party.place)
 
     async def _overtaken(self, party: Party, event: Event, marks: list[str], *, hold: bool) -> None:
         """Raises FleetError: the snapshot has what came meanwhile, and not its mark."""
-        await self.forget(party.tenant, event["snapshot"]["id"])
+        await self.forget(party.tenant, event["snapshot"]["id"], now=True)
         if hold:
             await self.jobs.answer("unhold", tenant=party.tenant, **party.place)
         why = f"sandbox {party.sandbox_id} has received {', '.join(marks)} content meanwhile"
@@ -109,14 +109,22 @@ class Transfers:
                 yield event
 
     def filled(
-        self, party: Party, snapshot_id: str, *, digest: str, force: bool, undone_since: float | None
+        self,
+        party: Party,
+        snapshot_id: str,
+        *,
+        digest: str,
+        kept: bool = False,
+        force: bool,
+        undone_since: float | None,
     ) -> AsyncGenerator[Event, None]:
         """As `restore`, of a snapshot whose marks the session has. Raises FleetError.
 
-        `digest`: of its manifest; empty: any. `undone_since`: the session was lost, and is told so, in seconds of the
-        epoch.
+        `digest`: of its manifest; empty: any. `kept`: the snapshot keeps this session. `undone_since`: the session was
+        lost, and is told so, in seconds of the epoch.
         """
-        return self._restoring(party, snapshot_id, digest, force=force, undone_since=undone_since, prepare=False)
+        how = {"kept": kept, "force": force, "undone_since": undone_since}
+        return self._restoring(party, snapshot_id, digest, **how, prepare=False)
 
     def prepared(self, party: Party, snapshot: str) -> AsyncGenerator[Event, None]:
         """Fills a warm sandbox, which gets the variables with its session. The snapshotter's events.
@@ -131,6 +139,7 @@ class Transfers:
         snapshot: str,
         digest: str = "",
         *,
+        kept: bool = False,
         force: bool,
         undone_since: float | None,
         prepare: bool,
@@ -140,6 +149,7 @@ class Transfers:
             tenant=party.tenant,
             snapshot=snapshot,
             digest=digest,
+            kept=kept,
             force=force,
             undone_since=undone_since,
             prepare=prepare,
@@ -154,9 +164,9 @@ class Transfers:
         described.facts.ParseFromString(base64.b64decode(event["facts"]))
         return described
 
-    async def list(self, tenant: str, sandbox_id: str) -> list[pb.Snapshot]:
-        """The newest first. `sandbox_id` empty: of all."""
-        events = self.jobs.run("list", tenant=tenant, sandbox=sandbox_id)
+    async def list(self, tenant: str, sandbox_id: str, *, deleted: bool) -> list[pb.Snapshot]:
+        """The newest first. `sandbox_id` empty: of all. `deleted`: those that can be taken back, instead."""
+        events = self.jobs.run("list", tenant=tenant, sandbox=sandbox_id, deleted=deleted)
         return [message(event["snapshot"]) async for event in events if event["event"] == "snapshot"]
 
     async def newest(self, party: Party) -> Event | None:
@@ -165,9 +175,13 @@ class Transfers:
         found: Event | None = event.get("snapshot")
         return found
 
-    async def forget(self, tenant: str, snapshot: str) -> bool:
-        """Returns whether there was one. Raises FleetError."""
-        return bool((await self.jobs.answer("delete", tenant=tenant, snapshot=snapshot))["existed"])
+    async def forget(self, tenant: str, snapshot: str, *, now: bool = False, by: str = "caller") -> bool:
+        """Returns whether there was one. `now`: it can never be taken back. Raises FleetError."""
+        return bool((await self.jobs.answer("delete", tenant=tenant, snapshot=snapshot, now=now, by=by))["existed"])
+
+    async def undelete(self, tenant: str, snapshot: str) -> pb.Snapshot:
+        """Raises FleetError."""
+        return message((await self.jobs.answer("undelete", tenant=tenant, snapshot=snapshot))["snapshot"])
 
 
 def restored(event: Event) -> pb.RestoreSnapshotResponse.Restored:

@@ -17,6 +17,10 @@ MAX_SAVE_SECONDS = 24 * 3600.0
 FENCE_SECONDS = 30 * 3600.0
 # A fence stands until no writer of that time can be left.
 FENCED_SECONDS = 8 * 24 * 3600.0
+# A deleted snapshot can be taken back for so long, by the store's times. A collection removes it a day later, so that
+# none that is being taken back is removed meanwhile: a snapshot is taken back in minutes.
+QUARANTINE_SECONDS = 30 * 24 * 3600.0
+REMOVED_SECONDS = QUARANTINE_SECONDS + 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,14 @@ class Collected:
     snapshots: int = 0
     waiting: tuple[str, ...] = ()
     fenced: tuple[str, ...] = ()
+
+
+def goes(size: int, age: float) -> bool:
+    """Whether a collection removes a deleted snapshot, whose mark in the trash has this size and age in seconds.
+
+    An empty mark is of one that can never be taken back.
+    """
+    return not size or age > REMOVED_SECONDS
 
 
 def needed(manifests: Iterable[Manifest]) -> dict[str, set[int]]:

@@ -21,6 +21,8 @@ SAVED = "Saved"
 OBJECT = "sandfleet.io/object-uid"
 # Reasons of snapshots that are no objects: the CodeSandbox of their session names them.
 KEEPING = frozenset({"suspend", "automatic"})
+# Who deletes those that no CodeSandbox names.
+ORPHANS = "orphans"
 # A snapshot of such a reason that no CodeSandbox names is left alone for so long: it may be about to be named.
 ORPHAN_SECONDS = 900.0
 MAX_MESSAGE, MAX_LISTED = 1024, 64
@@ -83,6 +85,16 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSnapshot:
+    """`by` says who deletes it."""
+
+    snapshot_id: str
+    by: str = "caller"
+
+
+@dataclass(frozen=True, slots=True)
+class Undelete:
+    """Take back what was deleted as if it kept no session."""
+
     snapshot_id: str
 
 
@@ -94,7 +106,7 @@ class Release:
     drop: bool = False
 
 
-Step = Hold | Save | Create | WriteStatus | DeleteSnapshot | Release
+Step = Hold | Save | Create | WriteStatus | DeleteSnapshot | Undelete | Release
 
 
 def named_by(obj: Mapping[str, Any]) -> Iterator[str]:
@@ -122,14 +134,16 @@ def steps(objects: Sequence[SandboxSnapshot], listing: Listing, named: Collectio
             name = facts["name"] if is_free else f"snapshot-{facts['id']}"
             taken.add(name)
             made.append(Create(name, facts["id"]))
-    return [*made, *_orphans(listing.found, named, now)]
+    # As where two clusters, of which one was made of a backup of the other, have one store.
+    back = [Undelete(one) for one in sorted(named) if one not in by_id and not listing.may_have(one)]
+    return [*made, *back, *_orphans(listing.found, named, now)]
 
 
 def _orphans(found: Sequence[Facts], named: Collection[str], now: float) -> list[Step]:
     """What keeps no session any more, the oldest first, and never more than a part of what keeps sessions."""
     keeping = sorted((one for one in found if one["reason"] in KEEPING), key=lambda one: one["created_ms"])
     left = [
-        DeleteSnapshot(one["id"])
+        DeleteSnapshot(one["id"], ORPHANS)
         for one in keeping
         if one["id"] not in named and now - one["created_ms"] / 1000 > ORPHAN_SECONDS
     ]

@@ -134,12 +134,14 @@ class GetSnapshotResponse(_message.Message):
     def __init__(self, snapshot: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
 
 class ListSnapshotsRequest(_message.Message):
-    __slots__ = ("sandbox_id", "namespace")
+    __slots__ = ("sandbox_id", "namespace", "deleted")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     namespace: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
+    deleted: bool
+    def __init__(self, sandbox_id: _Optional[str] = ..., namespace: _Optional[str] = ..., deleted: _Optional[bool] = ...) -> None: ...
 
 class ListSnapshotsResponse(_message.Message):
     __slots__ = ("snapshots",)
@@ -148,6 +150,22 @@ class ListSnapshotsResponse(_message.Message):
     def __init__(self, snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ...) -> None: ...
 
 class DeleteSnapshotRequest(_message.Message):
+    __slots__ = ("snapshot", "namespace", "now")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    snapshot: str
+    namespace: str
+    now: bool
+    def __init__(self, snapshot: _Optional[str] = ..., namespace: _Optional[str] = ..., now: _Optional[bool] = ...) -> None: ...
+
+class DeleteSnapshotResponse(_message.Message):
+    __slots__ = ("existed",)
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+
+class UndeleteSnapshotRequest(_message.Message):
     __slots__ = ("snapshot", "namespace")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -155,11 +173,11 @@ class DeleteSnapshotRequest(_message.Message):
     namespace: str
     def __init__(self, snapshot: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
-class DeleteSnapshotResponse(_message.Message):
-    __slots__ = ("existed",)
-    EXISTED_FIELD_NUMBER: _ClassVar[int]
-    existed: bool
-    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+class UndeleteSnapshotResponse(_message.Message):
+    __slots__ = ("snapshot",)
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    snapshot: Snapshot
+    def __init__(self, snapshot: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
 
 class ExportSnapshotRequest(_message.Message):
     __slots__ = ("snapshot", "namespace")

@@ -70,6 +70,11 @@ class SnapshotServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.DeleteSnapshotRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.DeleteSnapshotResponse.FromString,
                 _registered_method=True)
+        self.UndeleteSnapshot = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.SnapshotService/UndeleteSnapshot',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.UndeleteSnapshotRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.UndeleteSnapshotResponse.FromString,
+                _registered_method=True)
         self.ExportSnapshot = channel.unary_stream(
                 '/sandfleet_api.fleet.v1.SnapshotService/ExportSnapshot',
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.ExportSnapshotRequest.SerializeToString,
@@ -139,7 +144,15 @@ class SnapshotServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """Deletes a snapshot. Deleting one that is gone is no error.
+        """Deletes a snapshot. Deleting one that is gone is no error. UndeleteSnapshot takes it back for 30 days.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndeleteSnapshot(self, request, context):
+        """Takes a deleted snapshot back. One that is not deleted is no error.
+        NOT_FOUND  no such snapshot, or it was deleted for good or too long ago (reason SnapshotNotFound). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -189,6 +202,11 @@ def add_SnapshotServiceServicer_to_server(servicer, server):
                     servicer.DeleteSnapshot,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.DeleteSnapshotRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.DeleteSnapshotResponse.SerializeToString,
+            ),
+            'UndeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndeleteSnapshot,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.UndeleteSnapshotRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.UndeleteSnapshotResponse.SerializeToString,
             ),
             'ExportSnapshot': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportSnapshot,
@@ -347,6 +365,33 @@ class SnapshotService:
             '/sandfleet_api.fleet.v1.SnapshotService/DeleteSnapshot',
             sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.DeleteSnapshotRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.DeleteSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.SnapshotService/UndeleteSnapshot',
+            sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.UndeleteSnapshotRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_snapshot__pb2.UndeleteSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

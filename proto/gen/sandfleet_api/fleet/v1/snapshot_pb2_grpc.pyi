@@ -70,7 +70,11 @@ class SnapshotServiceStub:
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.ListSnapshotsRequest, _snapshot_pb2.ListSnapshotsResponse]
     """Lists snapshots, the newest first; at most 10,000."""
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.DeleteSnapshotRequest, _snapshot_pb2.DeleteSnapshotResponse]
-    """Deletes a snapshot. Deleting one that is gone is no error."""
+    """Deletes a snapshot. Deleting one that is gone is no error. UndeleteSnapshot takes it back for 30 days."""
+    UndeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_pb2.UndeleteSnapshotRequest, _snapshot_pb2.UndeleteSnapshotResponse]
+    """Takes a deleted snapshot back. One that is not deleted is no error.
+      NOT_FOUND  no such snapshot, or it was deleted for good or too long ago (reason SnapshotNotFound). Not to be retried.
+    """
     ExportSnapshot: _grpc.UnaryStreamMultiCallable[_snapshot_pb2.ExportSnapshotRequest, _snapshot_pb2.ExportSnapshotResponse]
     """Writes a snapshot into one file, which is not encrypted: any number of `data`.
       NOT_FOUND  no such snapshot (reason SnapshotNotFound). Not to be retried.
@@ -123,7 +127,11 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.ListSnapshotsRequest, _snapshot_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     """Lists snapshots, the newest first; at most 10,000."""
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.DeleteSnapshotRequest, _snapshot_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """Deletes a snapshot. Deleting one that is gone is no error."""
+    """Deletes a snapshot. Deleting one that is gone is no error. UndeleteSnapshot takes it back for 30 days."""
+    UndeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_pb2.UndeleteSnapshotRequest, _snapshot_pb2.UndeleteSnapshotResponse]  # type: ignore[assignment]
+    """Takes a deleted snapshot back. One that is not deleted is no error.
+      NOT_FOUND  no such snapshot, or it was deleted for good or too long ago (reason SnapshotNotFound). Not to be retried.
+    """
     ExportSnapshot: _aio.UnaryStreamMultiCallable[_snapshot_pb2.ExportSnapshotRequest, _snapshot_pb2.ExportSnapshotResponse]  # type: ignore[assignment]
     """Writes a snapshot into one file, which is not encrypted: any number of `data`.
       NOT_FOUND  no such snapshot (reason SnapshotNotFound). Not to be retried.
@@ -203,7 +211,17 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_pb2.DeleteSnapshotResponse, _abc.Awaitable[_snapshot_pb2.DeleteSnapshotResponse]]:
-        """Deletes a snapshot. Deleting one that is gone is no error."""
+        """Deletes a snapshot. Deleting one that is gone is no error. UndeleteSnapshot takes it back for 30 days."""
+
+    @_abc_1.abstractmethod
+    def UndeleteSnapshot(
+        self,
+        request: _snapshot_pb2.UndeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshot_pb2.UndeleteSnapshotResponse, _abc.Awaitable[_snapshot_pb2.UndeleteSnapshotResponse]]:
+        """Takes a deleted snapshot back. One that is not deleted is no error.
+          NOT_FOUND  no such snapshot, or it was deleted for good or too long ago (reason SnapshotNotFound). Not to be retried.
+        """
 
     @_abc_1.abstractmethod
     def ExportSnapshot(

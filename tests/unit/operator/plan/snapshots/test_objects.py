@@ -11,12 +11,14 @@ from sandfleet_operator.api.kinds.snapshot import SandboxSnapshot, SnapshotSpec
 from sandfleet_operator.plan.snapshots.objects import (
     OBJECT,
     ORPHAN_SECONDS,
+    ORPHANS,
     Create,
     DeleteSnapshot,
     Hold,
     Listing,
     Release,
     Save,
+    Undelete,
     WriteStatus,
     named_by,
     says,
@@ -114,8 +116,8 @@ def test_a_snapshot_that_keeps_a_session_is_no_object_and_goes_when_no_session_n
     old = int((NOW - ORPHAN_SECONDS - 1) * 1000)
     kept = Listing([facts(reason=reason, created_ms=old)])
     assert steps([], kept, {"s-1"}, NOW) == []
-    assert steps([], kept, {"s-2"}, NOW) == [DeleteSnapshot("s-1")]
-    assert steps([], kept, (), NOW) == [DeleteSnapshot("s-1")]
+    assert steps([], kept, {"s-2"}, NOW) == [Undelete("s-2"), DeleteSnapshot("s-1", ORPHANS)]
+    assert steps([], kept, (), NOW) == [DeleteSnapshot("s-1", ORPHANS)]
     # It may be about to be named.
     assert steps([], Listing([facts(reason=reason)]), (), NOW) == []
 
@@ -139,8 +141,8 @@ def test_of_what_keeps_sessions_a_tenth_goes_in_one_round_at_most():
     old = int((NOW - ORPHAN_SECONDS - 1) * 1000)
     kept = [facts(f"s-{number}", reason="suspend", created_ms=old - number) for number in range(25)]
     # As of a cluster that was restored from a backup: it names none of them. The oldest go first.
-    assert steps([], Listing(kept), (), NOW) == [DeleteSnapshot("s-24"), DeleteSnapshot("s-23")]
-    assert steps([], Listing(kept[:3]), (), NOW) == [DeleteSnapshot("s-2")]
+    assert steps([], Listing(kept), (), NOW) == [DeleteSnapshot("s-24", ORPHANS), DeleteSnapshot("s-23", ORPHANS)]
+    assert steps([], Listing(kept[:3]), (), NOW) == [DeleteSnapshot("s-2", ORPHANS)]
 
 
 def test_the_snapshot_after_the_first_five_thousand_is_there_as_any_other():

@@ -86,14 +86,23 @@ class KubernetesSnapshots:
     async def list(self, caller: Caller, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
         namespace = request.sandbox_id.partition("/")[0] if request.sandbox_id else request.namespace
         await self._may(caller, "list", namespace)
-        return pb.ListSnapshotsResponse(snapshots=await self._transfers.list(namespace, request.sandbox_id))
+        found = await self._transfers.list(namespace, request.sandbox_id, deleted=request.deleted)
+        return pb.ListSnapshotsResponse(snapshots=found)
 
     async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
         check_reference(request.snapshot)
         await self._may(caller, "delete", request.namespace)
-        existed = await self._transfers.forget(request.namespace, request.snapshot)
+        existed = await self._transfers.forget(request.namespace, request.snapshot, now=request.now)
         self._kubernetes.snapshots_changed(request.namespace)
         return pb.DeleteSnapshotResponse(existed=existed)
+
+    async def undelete(self, caller: Caller, request: pb.UndeleteSnapshotRequest) -> pb.UndeleteSnapshotResponse:
+        """For callers who may delete it."""
+        check_reference(request.snapshot)
+        await self._may(caller, "delete", request.namespace)
+        back = await self._transfers.undelete(request.namespace, request.snapshot)
+        self._kubernetes.snapshots_changed(request.namespace)
+        return pb.UndeleteSnapshotResponse(snapshot=back)
 
     async def export(
         self, caller: Caller, request: pb.ExportSnapshotRequest

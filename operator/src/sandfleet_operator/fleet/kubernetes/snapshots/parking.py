@@ -153,7 +153,7 @@ class ClusterParking:
     async def _replaced(self, party: Party, before: SnapshotStatus | None) -> None:
         if before is not None:
             with suppress(FleetError):
-                await self._transfers.forget(party.tenant, before.id)
+                await self._transfers.forget(party.tenant, before.id, now=True)
                 self._note(Decision.DELETION, party.sandbox_id, before.id, "replaced")
 
     # Without a caller (fleet.snapshots.unattended).
@@ -175,7 +175,7 @@ class ClusterParking:
             return mode is OperatingMode.RUNNING and (known is None or known.automatic or bool(known.filled))
 
         if not await self._objects.write(sandbox, said, works_on):
-            await self._transfers.forget(party.tenant, snapshot_id)
+            await self._transfers.forget(party.tenant, snapshot_id, now=True)
             return
         self._note(Decision.SNAPSHOT, party.sandbox_id, snapshot_id, "automatic")
         await self._replaced(party, before)
@@ -269,7 +269,7 @@ class ClusterParking:
     async def _fill(self, sandbox: Sandbox, party: Party, said: SnapshotStatus) -> None:
         fleet = self._kubernetes.fleet
         since = said.time if said.automatic else None
-        job = self._transfers.filled(party, said.id, digest=said.digest, force=True, undone_since=since)
+        job = self._transfers.filled(party, said.id, digest=said.digest, kept=True, force=True, undone_since=since)
         async with aclosing(job) as events:
             async for _ in events:
                 fleet.scheduler.suspensions.filling(sandbox.sandbox_uid, fleet.now())
@@ -306,7 +306,7 @@ class ClusterParking:
 
     async def _forget(self, known: Sandbox, made: CodeSandbox, said: SnapshotStatus) -> None:
         try:
-            await self._transfers.forget(made.meta.namespace, said.id)
+            await self._transfers.forget(made.meta.namespace, said.id, now=True)
             await self._objects.write(known, None, lambda found: _id_of(found) == said.id)
             self._note(Decision.DELETION, f"{made.meta.namespace}/{made.meta.name}", said.id, "resumed")
         except FleetError as error:
@@ -322,7 +322,8 @@ class ClusterParking:
 
     async def _end(self, made: CodeSandbox, said: SnapshotStatus) -> None:
         try:
-            await self._transfers.forget(made.meta.namespace, said.id)
+            # A session that is deleted while it sleeps may have been so by mistake.
+            await self._transfers.forget(made.meta.namespace, said.id, now=said.automatic or bool(said.filled))
         except FleetError as error:
             _LOG.warning("snapshot %s of a session that has ended stays: %s", said.id, error)
             return

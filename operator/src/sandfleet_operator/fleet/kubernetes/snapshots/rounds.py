@@ -33,6 +33,7 @@ from sandfleet_operator.fleet.snapshots.messages import check_no_id
 from sandfleet_operator.fleet.snapshots.transfers import Transfers
 from sandfleet_operator.plan.snapshots.objects import (
     OBJECT,
+    ORPHANS,
     Create,
     DeleteSnapshot,
     Facts,
@@ -41,6 +42,7 @@ from sandfleet_operator.plan.snapshots.objects import (
     Release,
     Save,
     Step,
+    Undelete,
     WriteStatus,
     named_by,
     says,
@@ -130,8 +132,11 @@ class SnapshotRounds:
                 await self._create(namespace, name, snapshot_id)
             case WriteStatus(obj, status):
                 await self._merge(obj, {"status": encode(status)}, "status")
-            case DeleteSnapshot(snapshot_id):
-                await self._transfers.forget(namespace, snapshot_id)
+            case DeleteSnapshot(snapshot_id, by):
+                await self._transfers.forget(namespace, snapshot_id, by=by)
+            case Undelete(snapshot_id):
+                with contextlib.suppress(FleetError):
+                    await self._jobs.answer("undelete", tenant=namespace, snapshot=snapshot_id, by=ORPHANS)
             case Release(obj, drop):
                 await self._finalizers(obj, [])
                 if drop:
