@@ -56,7 +56,8 @@ class CreateOptions(TypedDict, total=False):
     recovery        what a session goes on with whose executor is lost: "workspace", its files, or "snapshot", its last
                     automatic snapshot: files, variables and services of one moment. The next cell is told what is
                     undone (notice WentBack). Where the fleet is lost as well, `resume` takes it on from there.
-    snapshot_period seconds between two automatic snapshots of a session that is used; 300 by default, 1 at least.
+    snapshot_period seconds between two automatic snapshots of a session that is used; 300 by default, 1 at least,
+                    on a cluster 60.
     envs            environment variables of all code in the sandbox.
     mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.

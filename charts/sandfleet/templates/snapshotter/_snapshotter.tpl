@@ -12,6 +12,8 @@
 {{- $values := .Values.snapshotter }}
 - name: SANDFLEET_SNAPSHOTS
   value: {{ required "cannot keep snapshots: snapshotter.store.url is missing" $values.store.url | quote }}
+- name: SANDFLEET_SNAPSHOT_SCRATCH
+  value: {{ $values.scratch | quote }}
 - name: SANDFLEET_SNAPSHOT_KEYS
   value: /etc/sandfleet-keys/keys.json
 {{- with $values.store.credentialsSecret }}

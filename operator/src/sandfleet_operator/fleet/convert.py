@@ -29,6 +29,8 @@ DEFAULT_WAIT = 60.0
 MAX_SUSPENSION = 365 * 86400.0
 # Of automatic snapshots, in seconds.
 SNAPSHOT_PERIOD, LEAST_SNAPSHOT_PERIOD = 300.0, 1.0
+# In a cluster, where many sessions have one store.
+LEAST_SHARED_PERIOD = 60.0
 MAX_SELECTOR_BYTES = 16 << 10
 STATES = {
     State.STARTING: fleet_pb2.SANDBOX_STATE_STARTING,

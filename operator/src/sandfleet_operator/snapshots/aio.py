@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from sandfleet_operator import malloc
+from sandfleet_operator.api.backoff import Backoff
+from sandfleet_operator.cluster.lanes import NoTurnError, Turns
+from sandfleet_operator.plan.lanes import Bounds, Party
 from sandfleet_operator.plan.snapshots.collection import Collected
 from sandfleet_operator.plan.snapshots.entries import Entry, RestoreLimits
+from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import About, Manifest
 from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.keys import Keys
@@ -23,25 +27,40 @@ from sandfleet_operator.snapshots.writer import Progress, Writer
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Transfers that wait, and for how long in seconds: less than the token of one is good for.
+MOST_WAITING, TURN_SECONDS = 2_000, 1800.0
+# Of a sandbox that has stalled twice, until its next transfer begins.
+PAUSES = Backoff(first=60.0, longest=1800.0)
 # How many heaps the threads share.
 HEAPS = 2
 
 
 class AsyncSnapshots:
-    """As SnapshotStore, and as it says there. `most`: saves and restores that are worked on at once."""
+    """As SnapshotStore, and as it says there.
 
-    def __init__(self, store: SnapshotStore, most: int = 4) -> None:
+    `most`: saves, and as many restores, that are worked on at once; `share`: of them, those of one tenant. So a restore
+    waits for no save, and no tenant for the sandboxes of another. A sandbox that stalls twice is paused.
+    """
+
+    def __init__(self, store: SnapshotStore, most: int = 4, share: int | None = None) -> None:
         self.blocking = store
         # Own ones: those of the event loop are for short work.
-        self._threads = _Threads(2 * most + 2)
-        self._turns = asyncio.Semaphore(most)
+        self._threads = _Threads(4 * most + 2)
+        share = most if share is None else share
+        bounds = Bounds(total=most, per_namespace=share, per_node=share, waiting=MOST_WAITING, pauses=PAUSES)
+        self._saves, self._restores = Turns(bounds), Turns(bounds)
+        # Each keeps a thread from its beginning to its end.
+        self._files = Turns(Bounds(total=2, per_namespace=1, per_node=1, waiting=MOST_WAITING))
 
     @asynccontextmanager
     async def writer(
-        self, tenant: str, about: About, snapshot_id: str | None = None, *, base: str = ""
+        self, tenant: str, about: About, snapshot_id: str | None = None, *, base: str = "", sandbox: str = ""
     ) -> AsyncIterator["AsyncWriter"]:
-        """Leaving it without `commit` leaves no snapshot. Raises SnapshotError."""
-        async with self._turns:
+        """Leaving it without `commit` leaves no snapshot; with TimeoutError, `sandbox` has stalled.
+
+        Raises SnapshotError.
+        """
+        async with _turn(self._saves, tenant, sandbox):
             writer = await self._threads.run(self.blocking.writer, tenant, about, snapshot_id, base=base)
             face = AsyncWriter(writer, self._threads)
             try:
@@ -51,10 +70,19 @@ class AsyncSnapshots:
 
     @asynccontextmanager
     async def reader(
-        self, tenant: str, snapshot_id: str, *, digest: str | None = None, limits: RestoreLimits | None = None
+        self,
+        tenant: str,
+        snapshot_id: str,
+        *,
+        digest: str | None = None,
+        limits: RestoreLimits | None = None,
+        sandbox: str = "",
     ) -> AsyncIterator["AsyncReader"]:
-        """Manifest and entries are checked when it is entered. Raises SnapshotError."""
-        async with self._turns:
+        """Manifest and entries are checked when it is entered. Left with TimeoutError, `sandbox` has stalled.
+
+        Raises SnapshotError.
+        """
+        async with _turn(self._restores, tenant, sandbox):
             reader = await self._threads.run(self.blocking.reader, tenant, snapshot_id, digest=digest, limits=limits)
             face = AsyncReader(reader, self._threads)
             try:
@@ -90,13 +118,15 @@ class AsyncSnapshots:
         return await self._threads.run(self.blocking.collect, tenant, dry_run=dry_run)
 
     async def export(self, tenant: str, snapshot_id: str, path: Path) -> Manifest:
-        return await self._threads.run(self.blocking.export, tenant, snapshot_id, path)
+        async with _turn(self._files, tenant):
+            return await self._threads.run(self.blocking.export, tenant, snapshot_id, path)
 
     async def requested(self, path: Path) -> Mapping[str, Any]:
         return await self._threads.run(bundle.requested, path)
 
     async def import_file(self, tenant: str, path: Path, about: About) -> Manifest:
-        return await self._threads.run(self.blocking.import_file, tenant, path, about)
+        async with _turn(self._files, tenant):
+            return await self._threads.run(self.blocking.import_file, tenant, path, about)
 
     async def close(self) -> None:
         await self._threads.run(self.blocking.close)
@@ -178,9 +208,19 @@ def share_heaps() -> None:
     malloc.choose(arena_max=HEAPS)
 
 
-def open_store(url: str, keys: Keys, most: int = 4) -> AsyncSnapshots:
+def open_store(url: str, keys: Keys, most: int = 4, share: int | None = None) -> AsyncSnapshots:
     """As store.open_store; returns at once. Raises SnapshotError."""
-    return AsyncSnapshots(open_blocking(url, keys), most)
+    return AsyncSnapshots(open_blocking(url, keys), most, share)
+
+
+@asynccontextmanager
+async def _turn(turns: Turns, tenant: str, sandbox: str = "") -> AsyncIterator[None]:
+    """Raises SnapshotError where there is none in time."""
+    try:
+        async with turns.turn(Party(tenant, sandbox), TURN_SECONDS):
+            yield
+    except NoTurnError as error:
+        raise SnapshotError(Reason.UNAVAILABLE, f"cannot begin: {error}") from error
 
 
 class _Threads:

@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError, corrupt
+from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError, corrupt, hostile
 from sandfleet_operator.plan.snapshots.manifest import MAX_MANIFEST, Manifest, Ref, checked_name, decode
 from sandfleet_operator.snapshots.backends import Found, Objects
 from sandfleet_operator.snapshots.keys import Keys, key_name
@@ -24,7 +24,7 @@ from sandfleet_operator.snapshots.keys import Keys, key_name
 FENCE = b"sandfleet fence\n"
 OWNER = "_owner"
 
-_UNREADABLE = (Reason.CORRUPT, Reason.FOREIGN, Reason.HOSTILE)
+UNREADABLE = (Reason.CORRUPT, Reason.FOREIGN, Reason.HOSTILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,10 @@ class TenantObjects:
     place: str
 
     def __post_init__(self) -> None:
-        for name in self.place.split("/"):
+        names = self.place.split("/")
+        if len(names) not in {1, 3}:
+            raise hostile(f"{self.place[:70]!r} is no place of a tenant")
+        for name in names:
             checked_name(name, "a tenant")
 
     @property
@@ -109,7 +112,7 @@ class TenantObjects:
             try:
                 yield self.manifest(name, keys)
             except SnapshotError as error:
-                if unread is not None and error.reason in _UNREADABLE:
+                if unread is not None and error.reason in UNREADABLE:
                     unread.append(name)
                 elif error.reason is not Reason.NOT_FOUND:
                     raise

@@ -19,7 +19,7 @@ from sandfleet_operator.snapshots.backends import Objects
 from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.collector import Collector
 from sandfleet_operator.snapshots.keys import Keys
-from sandfleet_operator.snapshots.layout import OWNER, TenantObjects
+from sandfleet_operator.snapshots.layout import OWNER, UNREADABLE, TenantObjects
 from sandfleet_operator.snapshots.reader import Reader
 from sandfleet_operator.snapshots.writer import Run, Threads, Writer
 
@@ -106,17 +106,19 @@ class SnapshotStore:
     def delete(self, tenant: str, snapshot_id: str, *, now: bool = False, by: str = "caller") -> bool:
         """From now on it cannot be read. Returns whether it was there.
 
-        `undelete` takes it back, for QUARANTINE_SECONDS, and not where `now`: what it alone needs goes with the next
-        collection then. `by` says who has deleted it.
+        `undelete` takes it back, for QUARANTINE_SECONDS. Not where `now`, nor one that cannot be read: what it alone
+        needs goes with the next collection then. `by` says who has deleted it.
         """
         objects = TenantObjects(self.objects, tenant)
         try:
-            objects.raw_manifest(snapshot_id)
+            objects.manifest(snapshot_id, self.keys)
         except SnapshotError as error:
             if error.reason is Reason.NOT_FOUND:
                 return False
-            if error.reason is not Reason.CORRUPT:
+            if error.reason not in UNREADABLE:
                 raise
+            # It is of no use, and no collection knows what it needs.
+            now = True
         existed = snapshot_id not in objects.trash()
         if now:
             self.objects.put(objects.trash_key(snapshot_id), b"")

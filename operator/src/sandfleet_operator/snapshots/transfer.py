@@ -13,16 +13,15 @@ from sandfleet_api.executor.v1.snapshot_pb2_grpc import SnapshotServiceStub
 from sandfleet_operator.plan.snapshots.entries import Entry, Extent, Kind
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.manifest import Manifest
+from sandfleet_operator.plan.snapshots.pace import Pace, unpacking_seconds
 from sandfleet_operator.snapshots.aio import AsyncReader, AsyncWriter
 
 # Messages of an executor: pieces are small, facts may have a mebibyte.
 MESSAGE_BYTES = 4 << 20
 # Of one piece to an executor, which takes no more than a mebibyte and 1,000 entries.
 PIECE_BYTES = 1 << 20
-# Seconds without a word of the executor, and without a step of the store.
-SILENCE_SECONDS = 300.0
 UNHOLD_SECONDS = 10.0
-# An executor that takes a restore has to unpack, and to end what runs.
+# Of a restore, whatever its size.
 RESTORE_SECONDS = 24 * 3600.0
 
 TREES = {pb.SNAPSHOT_TREE_VARIABLES: "state", pb.SNAPSHOT_TREE_WORKSPACE: "workspace"}
@@ -106,10 +105,11 @@ async def save(place: Place, writer: AsyncWriter, tell: Tell, hold: Hold | None 
         request = pb.SaveRequest(hold=True, force=hold.force, unused=hold.unused)
     if writer.base_facts is not None:
         request.base = facts_of(writer.base_facts).save_id
+    pace = Pace()
     async with place.channel() as channel:
         call = SnapshotServiceStub(channel).Save(request, metadata=place.metadata)
         total = entries = 0
-        async for response in _heard(call):
+        async for response in _heard(call, pace):
             match response.WhichOneof("part"):
                 case "begun":
                     total = response.begun.bytes
@@ -136,16 +136,16 @@ async def unhold(place: Place) -> None:
 
 
 async def restore(place: Place, reader: AsyncReader, filling: Filling, *, tell: Tell) -> pb.RestoreResponse:
-    """Raises SnapshotError and AioRpcError."""
+    """Raises SnapshotError and AioRpcError, and TimeoutError for an executor that stalls."""
     header = pb.RestoreRequest.Header(
         facts=facts_of(reader.facts), replace=True, force=filling.force, prepare=filling.prepare
     )
     if filling.undone_since is not None:
         header.undone_since.FromNanoseconds(round(filling.undone_since * 1e9))
     failures: list[BaseException] = []
-    async with place.channel() as channel:
+    async with place.channel() as channel, asyncio.timeout(None) as limit:
         stub = SnapshotServiceStub(channel)
-        requests = _requests(reader, header, tell=tell, failures=failures)
+        requests = _paced(_requests(reader, header, tell=tell, failures=failures), limit)
         try:
             return await stub.Restore(requests, metadata=place.metadata, timeout=RESTORE_SECONDS)
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
@@ -155,15 +155,33 @@ async def restore(place: Place, reader: AsyncReader, filling: Filling, *, tell: 
             raise
 
 
-async def _heard(call: AsyncIterable[pb.SaveResponse]) -> AsyncIterator[pb.SaveResponse]:
-    """Raises TimeoutError for an executor that is silent."""
-    responses = aiter(call)
+async def _heard(call: AsyncIterable[pb.SaveResponse], pace: Pace) -> AsyncIterator[pb.SaveResponse]:
+    """Raises TimeoutError for an executor that stalls. The time that the store takes is not its own."""
+    responses, now = aiter(call), asyncio.get_running_loop().time
     while True:
-        async with asyncio.timeout(SILENCE_SECONDS):
+        began = now()
+        async with asyncio.timeout(pace.patience):
             response = await anext(responses, None)
         if response is None:
             return
+        pace.moved(now() - began, len(response.piece.data), len(response.piece.entries))
         yield response
+
+
+async def _paced(
+    requests: AsyncIterator[pb.RestoreRequest], limit: asyncio.Timeout
+) -> AsyncIterator[pb.RestoreRequest]:
+    """`limit` runs while the executor is waited for."""
+    pace, now = Pace(), asyncio.get_running_loop().time
+    async for request in requests:
+        began = now()
+        is_last = request.WhichOneof("part") == "end"
+        limit.reschedule(began + (unpacking_seconds(request.end.bytes) if is_last else pace.patience))
+        # It comes back when there is room for the next.
+        yield request
+        if not is_last:
+            pace.moved(now() - began, len(request.piece.data), len(request.piece.entries))
+            limit.reschedule(None)
 
 
 async def _requests(

@@ -89,7 +89,8 @@ class Worker:
 
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         tenant, about = request["tenant"], _about(request["about"])
-        async with self._store.writer(tenant, about, base=await self._newest_of(tenant, about.sandbox)) as writer:
+        how = {"base": await self._newest_of(tenant, about.sandbox), "sandbox": about.sandbox}
+        async with self._store.writer(tenant, about, **how) as writer:
             # A fleet of the version before does not say `unused`.
             hold = Hold(force=request["force"], unused=request.get("unused", False)) if request["hold"] else None
             try:
@@ -111,7 +112,8 @@ class Worker:
     async def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
         manifest = await self._kept(request)
         narrowed(manifest.about, request["contract"], request["limits"])
-        async with self._store.reader(request["tenant"], manifest.id, digest=manifest.digest) as reader:
+        how = {"digest": manifest.digest, "sandbox": request.get("name", "")}
+        async with self._store.reader(request["tenant"], manifest.id, **how) as reader:
             tell = self._teller(int(request["id"]))
             prepare, since = manifest.id if request["prepare"] else "", request["undone_since"]
             filling = Filling(force=request["force"], undone_since=since, prepare=prepare)

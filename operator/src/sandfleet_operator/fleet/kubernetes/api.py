@@ -109,6 +109,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         pool = self._kubernetes.scheduler.pool(recipe.name)
         template = pool.template if pool else Template(name=recipe.template)
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)
+        if claim.snapshot_period is not None:
+            claim = replace(claim, snapshot_period=max(claim.snapshot_period, convert.LEAST_SHARED_PERIOD))
         for label in claim.labels:
             if names.is_reserved(label):
                 why = f"label {label[:100]!r} is Kubernetes' or Sandfleet's"

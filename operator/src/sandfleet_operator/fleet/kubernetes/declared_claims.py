@@ -13,7 +13,7 @@ from sandfleet_operator.api.limits import Limits, in_numbers
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT
 from sandfleet_operator.api.values import Claim, RequestKey
-from sandfleet_operator.fleet.convert import LEAST_SNAPSHOT_PERIOD, SNAPSHOT_PERIOD
+from sandfleet_operator.fleet.convert import LEAST_SHARED_PERIOD, SNAPSHOT_PERIOD
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
@@ -87,7 +87,7 @@ class DeclaredClaims:
 def _snapshot_period(spec: SandboxSpec) -> float | None:
     if spec.recovery is not RecoveryFrom.SNAPSHOT:
         return None
-    return SNAPSHOT_PERIOD if spec.snapshot_period is None else max(spec.snapshot_period, LEAST_SNAPSHOT_PERIOD)
+    return SNAPSHOT_PERIOD if spec.snapshot_period is None else max(spec.snapshot_period, LEAST_SHARED_PERIOD)
 
 
 def claim_of(sandbox: CodeSandbox, queue: str) -> Claim:

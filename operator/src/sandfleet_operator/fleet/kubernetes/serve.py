@@ -322,7 +322,8 @@ def _keep_in_snapshots(
         kubernetes.suspender.keeper = parking
     kubernetes.park_with(parking, WarmPods(kubernetes, settings.copied_labels, wall_clock).give)
     kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
-    rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock)
+    reachable = lambda: settings.snapshotter or link.is_connected  # noqa: E731 - of this moment
+    rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock, reachable=reachable)
     kubernetes.on_snapshots = rounds.look_soon
     kubernetes.at_end.append(parking.close)
     kubernetes.beside += [Unattended(kubernetes.fleet, kubernetes.suspender, parking).run, rounds.run]

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,12 @@ from sandfleet_api.fleet.v1.snapshotter_pb2_grpc import SnapshotterServiceStub
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.quantities import parse_quantity
 from sandfleet_operator.fleet.links.fleet_link import FleetLink, problem_of
 from sandfleet_operator.fleet.snapshots.jobs import Event
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
+from sandfleet_operator.plan.snapshots.scratch import Scratch
 from sandfleet_operator.snapshots import bundle
 from sandfleet_operator.snapshots.aio import AsyncSnapshots, open_store, share_heaps
 from sandfleet_operator.snapshots.backends.places import keys_path, store_url
@@ -32,8 +34,12 @@ from sandfleet_operator.snapshots.worker import Worker, shown
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 EVENT_BYTES, PIECE_BYTES = 256 << 10, 512 << 10
+# Of a piece of a caller; and of an entry in a file, at most but for the longest paths.
+MOST_BYTES, ENTRY_BYTES = 1 << 20, 1 << 10
 BACKOFF = Backoff(0.5, 15.0)
 TOLD_SECONDS = 1.0
+# Of four saves, and of four restores, at once: those of one namespace.
+SHARE = 2
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,9 +60,10 @@ class RemoteWorker(Worker):
     The other side asks for each piece, so that neither holds more than one.
     """
 
-    def __init__(self, store: AsyncSnapshots, said: "asyncio.Queue[Event | None]") -> None:
+    def __init__(self, store: AsyncSnapshots, said: "asyncio.Queue[Event | None]", scratch: Scratch) -> None:
         super().__init__(store, said.put_nowait)
         self._said = said
+        self._scratch = scratch
         self._heard: dict[int, asyncio.Queue[Event]] = {}
 
     def take(self, request: Mapping[str, Any]) -> None:
@@ -67,8 +74,9 @@ class RemoteWorker(Worker):
         super().take(request)
 
     async def _export(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        manifest = await self._find(request)
-        async with self._hearing(request) as heard, _scratch() as path:
+        manifest, tenant = await self._find(request), request["tenant"]
+        size = manifest.totals.bytes + ENTRY_BYTES * manifest.totals.entries
+        async with self._hearing(request) as heard, self._room(tenant, size) as (path, _):
             await self._store.export(request["tenant"], manifest.id, path)
             with path.open("rb", buffering=0) as file:
                 while data := await asyncio.to_thread(file.read, PIECE_BYTES):
@@ -77,25 +85,47 @@ class RemoteWorker(Worker):
         return shown(manifest)
 
     async def _import(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        async with self._hearing(request) as heard, _scratch() as path:
+        async with self._hearing(request) as heard, self._room(request["tenant"], 0) as (path, more):
             with path.open("xb", buffering=0) as file:
-                await self._received(request, heard, file)
+                await self._received(request, heard, file, more)
             said = await self._store.requested(path)
             contract, limits = granted(said, request["offers"])
             about = bundle.imported(said, contract=contract, limits=limits, **request["words"])
             return shown(await self._store.import_file(request["tenant"], path, about))
 
-    async def _received(self, request: Mapping[str, Any], heard: "asyncio.Queue[Event]", file: IO[bytes]) -> None:
+    async def _received(
+        self, request: Mapping[str, Any], heard: "asyncio.Queue[Event]", file: IO[bytes], more: Callable[[int], None]
+    ) -> None:
         while True:
+            # Before it is asked for: no byte comes that has no room.
+            more(MOST_BYTES)
             self._said.put_nowait({"id": request["id"], "event": "more"})
             piece = await heard.get()
             if piece["last"]:
                 return
+            more(len(piece["data"]) - MOST_BYTES)
             try:
                 await asyncio.to_thread(file.write, piece["data"])
             except OSError as error:
                 why = f"cannot import: its file has no room in the snapshotter: {error.strerror}"
                 raise SnapshotError(Reason.FULL, why) from error
+
+    @asynccontextmanager
+    async def _room(self, tenant: str, size: int) -> AsyncGenerator[tuple[Path, Callable[[int], None]], None]:
+        """The path of a new file, and what takes more room for it. Raises SnapshotError."""
+        taken = 0
+
+        def more(size: int) -> None:
+            nonlocal taken
+            self._scratch.take(tenant, size)
+            taken += size
+
+        more(size)
+        try:
+            async with _scratch() as path:
+                yield path, more
+        finally:
+            self._scratch.give(tenant, taken)
 
     @asynccontextmanager
     async def _hearing(self, request: Mapping[str, Any]) -> "AsyncGenerator[asyncio.Queue[Event], None]":
@@ -123,6 +153,7 @@ class Dialer:
         self._fleet = fleet
         self._credentials = credentials
         self._store = store
+        self._scratch = Scratch(_scratch_bytes(os.environ))
         self.connected = asyncio.Event()
 
     async def run(self) -> None:
@@ -145,12 +176,12 @@ class Dialer:
     async def _work(self) -> None:
         token = (self._credentials / "token").read_text(encoding="ascii").strip()
         said: asyncio.Queue[Event | None] = asyncio.Queue()
-        worker = RemoteWorker(self._store, said)
+        worker = RemoteWorker(self._store, said, self._scratch)
         call = self._fleet.open(lambda channel: SnapshotterServiceStub(channel).Work, _requests(said), token)
         try:
             await self._own(await call.read(), said)
             self.connected.set()
-            async for response in call:
+            while isinstance(response := await call.read(), pb.WorkResponse):
                 request = json.loads(response.job)
                 worker.take({**request, "data": response.data} if "last" in request else request)
         finally:
@@ -174,6 +205,16 @@ class Dialer:
             raise SnapshotError(Reason.DENIED, message)
 
 
+def _scratch_bytes(environment: Mapping[str, str]) -> int:
+    """SANDFLEET_SNAPSHOT_SCRATCH, as of Kubernetes; else what is free now. Raises FleetError."""
+    text = environment.get("SANDFLEET_SNAPSHOT_SCRATCH", "")
+    return (
+        int(parse_quantity(text, "SANDFLEET_SNAPSHOT_SCRATCH"))
+        if text
+        else shutil.disk_usage(tempfile.gettempdir()).free
+    )
+
+
 async def _requests(said: "asyncio.Queue[Event | None]") -> AsyncIterator[pb.WorkRequest]:
     while (event := await said.get()) is not None:
         data = event.pop("data", b"")
@@ -188,7 +229,7 @@ def serve(options: Options) -> int:
     """Serves until SIGTERM or SIGINT; returns an exit code."""
     share_heaps()
     try:
-        store = open_store(store_url(os.environ), key_file(keys_path(os.environ)))
+        store = open_store(store_url(os.environ), key_file(keys_path(os.environ)), share=SHARE)
         asyncio.run(_serve(options, store))
     except (SnapshotError, OSError) as error:
         _LOG.error("cannot serve: %s", error)

@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 from types import SimpleNamespace
 
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_TEMPLATE
+import pytest
+from sandfleet_operator.api.kinds.snapshot import FINALIZER
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_SNAPSHOT, SANDBOX_TEMPLATE
 from sandfleet_operator.fleet.kubernetes.snapshots import rounds
 from sandfleet_operator.fleet.kubernetes.snapshots.rounds import SnapshotRounds
 from sandfleet_operator.fleet.snapshots.jobs import Jobs as FleetJobs
 from sandfleet_operator.plan.snapshots.objects import ORPHAN_SECONDS
+from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 from sandfleet_operator.snapshots.aio import AsyncSnapshots
 from sandfleet_operator.snapshots.worker import Worker
 from support.snapshots import Clock, flat, save, store_in_memory
@@ -112,3 +115,78 @@ async def test_another_cluster_with_a_namespace_of_this_name_deletes_no_session(
 async def test_what_a_copy_of_the_cluster_deletes_is_taken_back_by_the_one_whose_session_it_is():
     kept, before, after = await two_clusters("c-1/u-1/", "c-1/u-1/")
     assert (before, after) == ([], [kept])
+
+
+def asking(namespace, name, **meta):
+    """A SandboxSnapshot that asks for one."""
+    metadata = {"namespace": namespace, "name": name, "uid": f"uid-of-{namespace}-{name}", "finalizers": [FINALIZER]}
+    return {
+        "apiVersion": "sandfleet.io/v1alpha1",
+        "kind": "SandboxSnapshot",
+        "metadata": {**metadata, "resourceVersion": "1", "generation": 1, **meta},
+        "spec": {"sandboxRef": {"name": "box"}},
+    }
+
+
+class Shown:
+    """A cluster of SandboxSnapshots, and what was written to them."""
+
+    def __init__(self, *objects):
+        self._objects, self.patches = objects, []
+
+    def all(self, kind, namespace=None):
+        here = [one for one in self._objects if namespace in (None, one["metadata"]["namespace"])]
+        return here if kind == SANDBOX_SNAPSHOT else []
+
+    async def get(self, ref):
+        return next(one for one in self._objects if one["metadata"]["name"] == ref.name)
+
+    async def merge(self, ref, patch, subresource=""):
+        self.patches.append((ref.namespace, ref.name, patch))
+
+
+async def saved(monkeypatch, *, saves):
+    """The namespaces whose sessions began to be saved, where those of the first stall."""
+    shown = Shown(*(asking("hostile", f"stalls-{number}") for number in range(6)), asking("other", "mine"))
+    began, stalls = [], asyncio.Event()
+
+    class Rounds(SnapshotRounds):
+        async def _saved(self, obj, sandbox_id):
+            began.append(obj.meta.namespace)
+            await stalls.wait()
+
+    monkeypatch.setattr(rounds, "LOOK", 0.0)
+    monkeypatch.setattr(rounds, "SAVES", saves)
+    made = Rounds(shown, SimpleNamespace(store=shown), OnStore(store_in_memory(), ""), None, lambda: 1000.0)
+    running = asyncio.ensure_future(made.run())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2.0):
+            while "other" not in began:
+                await asyncio.sleep(0)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    return began
+
+
+async def test_sessions_that_stall_hold_up_the_snapshots_of_no_other_namespace(monkeypatch):
+    began = await saved(monkeypatch, saves=2)
+    assert (began.count("hostile"), began.count("other")) == (2, 1)
+
+
+@pytest.mark.parametrize(("reachable", "released"), [(False, ["goes"]), (True, [])])
+async def test_without_a_snapshotter_no_object_is_held(reachable, released):
+    going = asking("team", "goes", deletionTimestamp="2026-01-01T00:00:00Z")
+    shown = Shown(going, asking("team", "stays"))
+    made = SnapshotRounds(
+        shown, SimpleNamespace(store=shown), Silent(), None, lambda: 1000.0, reachable=lambda: reachable
+    )
+    await made._round("team")
+    assert [name for _, name, patch in shown.patches if patch.get("metadata", {}).get("finalizers") == []] == released
+
+
+class Silent(FleetJobs):
+    """No snapshotter is there."""
+
+    async def reach(self):
+        raise SnapshotReason.SNAPSHOT_STORE_UNAVAILABLE.error("cannot reach a snapshotter")

@@ -56,6 +56,10 @@ class SnapshotterLink(Jobs, SnapshotterServiceServicer):
         self._lines: list[Send] = []
         self._connected = asyncio.Event()
 
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._lines)
+
     async def reach(self) -> Send:
         """The snapshotter with the fewest jobs."""
         with contextlib.suppress(TimeoutError):

@@ -52,12 +52,17 @@ from sandfleet_operator.plan.snapshots.objects import (
 # Seconds: between two looks for what is due, after a failure, and from which on each namespace is looked at anyhow, for
 # snapshots whose retention is over and for those that no session names any more.
 LOOK, RETRY, SWEEP = 0.5, 30.0, 3600.0
+# At the same time: namespaces that are looked at, and sessions of one that are saved.
+ROUNDS, SAVES = 16, 4
 
 _LOG = logging.getLogger(__name__)
 
 
 class SnapshotRounds:
-    """One namespace at a time. `clock` gives seconds since the epoch."""
+    """Each namespace on its own: what stalls in one holds up no other. `clock` gives seconds since the epoch.
+
+    `reachable`: whether a snapshotter is installed. Without one nothing can be deleted, and no object is held.
+    """
 
     def __init__(
         self,
@@ -66,11 +71,17 @@ class SnapshotRounds:
         jobs: Jobs,
         parties: Parties,
         clock: Callable[[], float],
+        *,
+        reachable: Callable[[], bool] = lambda: True,
     ) -> None:
         self._kube, self._store, self._kubernetes = kube, kubernetes.store, kubernetes
         self._jobs, self._transfers, self._parties, self._clock = jobs, Transfers(jobs), parties, clock
         # Namespace → when it is looked at.
         self._due: dict[str, float] = {}
+        self._reachable = reachable
+        # By namespace, and by the uid of the object whose session is being saved.
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._saving: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     def look_soon(self, namespace: str) -> None:
         """A snapshot of the namespace, or an object that stands for one, has come, changed or gone."""
@@ -78,23 +89,44 @@ class SnapshotRounds:
 
     async def run(self) -> None:
         """As long as it leads."""
-        while True:
-            await asyncio.sleep(LOOK)
-            now = self._clock()
-            for kind in (SANDBOX_SNAPSHOT, SANDBOX_TEMPLATE):
-                for obj in self._store.all(kind):
-                    # At first those that have objects, as an earlier leader may have left something to do.
-                    first = now if kind == SANDBOX_SNAPSHOT else now + SWEEP
-                    self._due.setdefault(obj["metadata"]["namespace"], first)
-            for namespace in [one for one, due in self._due.items() if due <= now]:
-                # What changes while it is looked at makes it due again.
-                self._due[namespace] = now + SWEEP
-                again = now + await self._round(namespace)
-                self._due[namespace] = min(again, self._due[namespace])
+        try:
+            while True:
+                await asyncio.sleep(LOOK)
+                self._look()
+        finally:
+            for task in (*self._looking.values(), *(task for _, task in self._saving.values())):
+                task.cancel()
+
+    def _look(self) -> None:
+        """Begins what is due."""
+        now = self._clock()
+        for kind in (SANDBOX_SNAPSHOT, SANDBOX_TEMPLATE):
+            for obj in self._store.all(kind):
+                # At first those that have objects, as an earlier leader may have left something to do.
+                first = now if kind == SANDBOX_SNAPSHOT else now + SWEEP
+                self._due.setdefault(obj["metadata"]["namespace"], first)
+        for namespace in [one for one, due in self._due.items() if due <= now and one not in self._looking]:
+            if len(self._looking) >= ROUNDS:
+                return
+            # What changes while it is looked at makes it due again.
+            self._due[namespace] = now + SWEEP
+            self._looking[namespace] = asyncio.create_task(self._looked(namespace))
+
+    async def _looked(self, namespace: str) -> None:
+        try:
+            self._again(namespace, await self._round(namespace))
+        finally:
+            del self._looking[namespace]
+
+    def _again(self, namespace: str, seconds: float) -> None:
+        at = self._clock() + seconds
+        self._due[namespace] = min(at, self._due.get(namespace, at))
 
     async def _round(self, namespace: str) -> float:
         """Seconds until the next."""
         objects = [one for one in map(readable, self._store.all(SANDBOX_SNAPSHOT, namespace)) if one is not None]
+        if not self._reachable():
+            return await self._let_go(objects)
         try:
             listing = await self._listing(namespace)
             named = {one for obj in self._store.all(CODE_SANDBOX, namespace) for one in named_by(obj)}
@@ -109,6 +141,17 @@ class SnapshotRounds:
                         await self._say(one, error)
             return RETRY if objects else SWEEP
         return again
+
+    async def _let_go(self, objects: list[SandboxSnapshot]) -> float:
+        """Seconds until the next. What goes is not held where nothing can delete its snapshot, which stays then."""
+        try:
+            for one in objects:
+                if one.meta.deleting and one.is_held:
+                    await self._finalizers(one, [])
+        except KubeError as error:
+            _LOG.info("snapshots are let go later: %s", error)
+            return RETRY
+        return SWEEP
 
     async def _listing(self, namespace: str) -> Listing:
         found: list[Facts] = []
@@ -127,7 +170,7 @@ class SnapshotRounds:
                 await self._finalizers(obj, [FINALIZER])
                 return 0.0
             case Save(obj):
-                return await self._save(obj)
+                self._begin_save(obj)
             case Create(name, snapshot_id):
                 await self._create(namespace, name, snapshot_id)
             case WriteStatus(obj, status):
@@ -143,16 +186,27 @@ class SnapshotRounds:
                     await self._kube.delete(_ref(obj), uid=obj.meta.uid)
         return SWEEP
 
-    async def _save(self, obj: SandboxSnapshot) -> float:
-        sandbox_id = f"{obj.meta.namespace}/{obj.spec.sandbox}"
+    def _begin_save(self, obj: SandboxSnapshot) -> None:
+        """Not where enough sessions of the namespace are being saved: the end of each is looked at."""
+        namespace, uid = obj.meta.namespace, obj.meta.uid
+        if uid not in self._saving and sum(of == namespace for of, _ in self._saving.values()) < SAVES:
+            self._saving[uid] = namespace, asyncio.create_task(self._save(obj))
+
+    async def _save(self, obj: SandboxSnapshot) -> None:
+        sandbox_id, again = f"{obj.meta.namespace}/{obj.spec.sandbox}", RETRY
         try:
             await self._say(obj, None)
             event = await self._saved(obj, sandbox_id)
+            _LOG.info("snapshot %s of %s is saved", event["snapshot"]["id"], sandbox_id)
+            again = 0.0
         except FleetError as error:
-            await self._say(obj, error)
-            return RETRY
-        _LOG.info("snapshot %s of %s is saved", event["snapshot"]["id"], sandbox_id)
-        return 0.0
+            with contextlib.suppress(KubeError):
+                await self._say(obj, error)
+        except KubeError as error:
+            _LOG.info("session %s is saved later: %s", sandbox_id, error)
+        finally:
+            del self._saving[obj.meta.uid]
+            self._again(obj.meta.namespace, again)
 
     async def _saved(self, obj: SandboxSnapshot, sandbox_id: str) -> Event:
         known = self._kubernetes.session_of(sandbox_id)
