@@ -147,7 +147,7 @@ class SnapshotStore:
         yield from objects.manifests(self.keys, others, unread=[])
 
     def retain(self, tenant: str) -> tuple[str, ...]:
-        """Delete what its retention does not keep, and say what. By mistake too, as of a wrong clock: see `undelete`."""
+        """Delete what its retention does not keep, and say what. A wrong clock may have done it: see `undelete`."""
         over = tuple(outlived(self.list(tenant), int(self.chance.now() * 1000)))
         for snapshot_id in over:
             self.delete(tenant, snapshot_id, by="retention")

@@ -108,7 +108,7 @@ class LocalSnapshots:
         return found if "snapshot" in found else None
 
     async def fill(self, sandbox: Sandbox, keeper: Keeper, told: Callable[[], None]) -> executor_pb.RestoreResponse:
-        """Puts a snapshot into a sandbox that its caller does not have yet. `told` at each progress. Raises FleetError."""
+        """Puts a snapshot into a sandbox that no caller has yet. `told` at each progress. Raises FleetError."""
         party, since = self._party(sandbox), keeper.saved if keeper.automatic else None
         how: dict[str, Any] = {"digest": keeper.digest, "force": True, "undone_since": since}
         job = self._transfers.filled(party, keeper.snapshot_id, **how)
