@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +17,9 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet.kubernetes.snapshots.link import MAX_EVENT_BYTES, SnapshotterLink
+from sandfleet_operator.fleet.snapshots.dialer import Dialer
+from sandfleet_operator.snapshots.aio import AsyncSnapshots
+from support.snapshots import flat, save, store_in_memory
 
 PATIENCE = 20.0
 
@@ -179,6 +183,41 @@ async def test_without_a_snapshotter_a_call_waits_and_says_so() -> None:
     async with linked(patience=0.05) as (link, _):
         with pytest.raises(FleetError, match="none is connected"):
             await link.answer("list", tenant="team", sandbox="")
+
+
+class Direct:
+    """The fleet, as a snapshotter dials it."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def open(self, _method: Any, requests: Any, token: str) -> Any:
+        return self._stub.Work(requests, metadata=(("authorization", f"Bearer {token}"),))
+
+    def leave(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("owner", "says"), [("c-2", "that of cluster c-2"), ("c-1", "listed")])
+async def test_a_snapshotter_works_for_the_cluster_of_its_store_alone(owner: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("snapshotter")
+    store = store_in_memory()
+    store.own(owner)
+    made = save(store, "c-1/u-1/team", flat({b"a": b"text"}))
+    async with linked(patience=0.2) as (link, stub):
+        dialer = Dialer(Direct(stub), tmp_path, AsyncSnapshots(store))  # type: ignore[arg-type]
+        running, found = asyncio.create_task(dialer.run()), ""
+        async with asyncio.timeout(PATIENCE):
+            # It may not have dialed yet.
+            while says not in found:
+                try:
+                    listed = [event async for event in link.run("list", tenant="team", sandbox="")]
+                    found = "listed" if listed[0]["snapshot"]["id"] == made.id else "nothing"
+                except FleetError as error:
+                    found = str(error)
+        assert dialer.connected.is_set() == (owner == "c-1")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
