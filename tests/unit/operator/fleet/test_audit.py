@@ -41,11 +41,12 @@ REQUESTS = {
     "CreateSnapshot": snapshots.CreateSnapshotRequest(sandbox_id="team/one", name="kept", reason="fork"),
     "RestoreSnapshot": snapshots.RestoreSnapshotRequest(sandbox_id="team/one", snapshot="kept", force=True),
     "DeleteSnapshot": snapshots.DeleteSnapshotRequest(snapshot="s1"),
+    "UndeleteSnapshot": snapshots.UndeleteSnapshotRequest(snapshot="s1"),
     "ExportSnapshot": snapshots.ExportSnapshotRequest(snapshot="s1"),
     "ImportSnapshot": iter([snapshots.ImportSnapshotRequest(data=b"SECRET")]),
 }
 # Of no sandbox.
-ALONE = {"DeleteSnapshot", "ExportSnapshot", "ImportSnapshot"}
+ALONE = {"DeleteSnapshot", "UndeleteSnapshot", "ExportSnapshot", "ImportSnapshot"}
 ANSWERS = {
     "Claim": pb.ClaimResponse(bound=BOUND),
     "Resume": pb.ResumeResponse(bound=BOUND),
@@ -71,6 +72,7 @@ DETAILS = {
     "CreateSnapshot": {"snapshot_id": "s1", "name": "kept", "purpose": "fork", "bytes": 9, "stored_bytes": 3},
     "RestoreSnapshot": {"snapshot_id": "s1", "purpose": "manual", "force": True},
     "DeleteSnapshot": {"snapshot_id": "s1", "purpose": "manual"},
+    "UndeleteSnapshot": {"snapshot_id": "s1", "purpose": "undelete"},
     "ExportSnapshot": {"snapshot_id": "s1"},
     "ImportSnapshot": {"snapshot_id": "s1", "name": "kept", "bytes": 9},
 }
