@@ -123,8 +123,9 @@ class Transfers:
         `digest`: of its manifest; empty: any. `kept`: the snapshot keeps this session. `undone_since`: the session was
         lost, and is told so, in seconds of the epoch.
         """
-        how = {"kept": kept, "force": force, "undone_since": undone_since}
-        return self._restoring(party, snapshot_id, digest, **how, prepare=False)
+        return self._restoring(
+            party, snapshot_id, digest, kept=kept, force=force, undone_since=undone_since, prepare=False
+        )
 
     def prepared(self, party: Party, snapshot: str) -> AsyncGenerator[Event, None]:
         """Fills a warm sandbox, which gets the variables with its session. The snapshotter's events.
