@@ -76,7 +76,7 @@ class Decision(Enum):
     )
     SNAPSHOT = (
         "snapshot",
-        "A session was saved into a snapshot: for a caller, for a suspension, or by itself.",
+        "A session was saved into a snapshot: for a caller, for a suspension, or by itself; or a deleted one came back.",
         ("snapshot_id", "name", "purpose", "bytes", "stored_bytes"),
     )
     RESTORATION = (
