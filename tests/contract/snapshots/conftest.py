@@ -2,6 +2,7 @@
 
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ def line(versitygw: storage.S3) -> Iterator[Line]:
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Objects]:
     match request.param:
         case "memory":
-            yield MemoryObjects()
+            yield MemoryObjects(time.time)
         case "directory":
             yield DirectoryObjects(tmp_path / "store")
         case "moto":

@@ -40,3 +40,18 @@ def test_a_server_is_asked_whether_it_knows_conditional_writes(
         with pytest.raises(SnapshotError) as refused:
             check(objects, "one")
         assert refused.value.reason is Reason.DENIED
+
+
+def test_a_store_is_one_clusters_and_a_deleted_snapshot_comes_back(objects: Objects) -> None:
+    store = SnapshotStore(objects, KEYS)
+    store.own("c-1")
+    store.own("c-1")
+    with pytest.raises(SnapshotError, match="that of cluster c-1") as refused:
+        store.own("c-2")
+    assert refused.value.reason is Reason.DENIED
+    made = save(store, "c-1/u-1/team", flat({b"a": b"text"}))
+    assert store.delete("c-1/u-1/team", made.id)
+    store.collect("c-1/u-1/team")
+    assert list(store.list("c-1/u-1/team")) == []
+    assert store.undelete("c-1/u-1/team", made.id).id == made.id
+    assert load(store, "c-1/u-1/team", made.id) == flat({b"a": b"text"})

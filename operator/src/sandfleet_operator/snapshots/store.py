@@ -132,7 +132,10 @@ class SnapshotStore:
         marks = dict(objects.names("trash"))
         if (found := marks.get(snapshot_id)) is not None:
             now = objects.store_time()
-            if not now or now - found.modified > QUARANTINE_SECONDS or not found.size:
+            if not now:
+                why = "the store does not tell its time"
+                raise SnapshotError(Reason.UNAVAILABLE, f"cannot take the snapshot {snapshot_id} back: {why}")
+            if now - found.modified > QUARANTINE_SECONDS or not found.size:
                 raise SnapshotError(Reason.NOT_FOUND, f"cannot take the snapshot {snapshot_id} back: {_OVER}")
             if by and self.objects.get(found.key) != by.encode("ascii"):
                 raise SnapshotError(Reason.NOT_FOUND, f"cannot take the snapshot {snapshot_id} back: it was deleted")
