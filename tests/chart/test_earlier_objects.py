@@ -61,6 +61,7 @@ def test_converted_objects_have_only_fields_of_the_schema(tmp_path: Path) -> Non
 # Fields that came after the renaming: no earlier object has them.
 NEWER = (
     "spec.approvals",
+    "spec.reviewRules",
     "spec.suspend",
     "spec.onIdle",
     "spec.recovery",
@@ -74,6 +75,7 @@ NEWER = (
     "spec.mounts",
     "spec.preload",
     "spec.inline.approvals",
+    "spec.inline.reviewRules",
     "spec.inline.mounts",
 )
 

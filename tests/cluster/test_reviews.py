@@ -41,7 +41,7 @@ def bed(images, kinds, tmp_path_factory):
         made.apply(an_object("v1", "ServiceAccount", "reviewer", work))
         made.apply(*a_grant("", "reviewer", REVIEWER_RULES, (work, "reviewer"), work))
         operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
-        api.create(template(work, "python", contracts=["Reviewed"]))
+        api.create(template(work, "python", contracts=["Reviewed"], reviewRules=["SameCell"]))
         pool = {"templateRef": {"name": "python"}, "replicas": 1}
         api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "reviewed", work, spec=pool))
         made.apply(an_object("v1", "ServiceAccount", "second", work))

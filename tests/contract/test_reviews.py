@@ -24,12 +24,13 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
 ]
+RULES = ("--review-rules", "PureExpression,SameCell")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fleet():
     # Short: the path of a Unix socket has 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f-reviews") as process:
+    with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f-reviews", *RULES) as process:
         async with await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as made:
             yield made
 
@@ -221,10 +222,38 @@ async def test_rules_approve_what_is_harmless_and_name_themselves(fleet, sandbox
 @pytest.mark.smoke
 async def test_a_magic_does_not_pass_for_an_expression(fleet, sandbox):
     await approved(fleet, sandbox, "rm, f = 2, 1")
+    assert (await sandbox.run_code("rm -f")).text == "1"
     await sandbox.restart_context()
+    # In a fresh interpreter the names are unknown, and a reviewer is asked.
+    running = asyncio.create_task(sandbox.run_code("rm -f"))
+    review = await waiting(fleet, sandbox)
+    await fleet.reviews.answer(review, review.approve())
     # Without values, IPython would run `rm -f` in a sandbox of another contract.
-    execution = await sandbox.run_code("rm -f")
+    execution = await running
     assert (execution.outcome, execution.error.name) == ("error", "NameError")
+
+
+async def test_a_context_that_is_made_again_in_another_language_keeps_no_rule(fleet, sandbox):
+    code = "'touch' '/workspace/made-by-bash'"
+
+    async def made(language):
+        making = asyncio.create_task(sandbox.create_context("again", language=language))
+        review = await waiting(fleet, sandbox)
+        await fleet.reviews.answer(review, review.approve())
+        await making
+
+    await made("python")
+    # Control: to Python it is a constant, and a rule approves it.
+    assert (await sandbox.run_code(code, context="again")).text == "'touch/workspace/made-by-bash'"
+    await sandbox.delete_context("again")
+    await made("bash")
+    running = asyncio.create_task(sandbox.run_code(code, context="again"))
+    review = await waiting(fleet, sandbox)
+    assert (review.kind, review.context_id) == ("cell", "again")
+    await fleet.reviews.answer(review, review.deny("it runs a program"))
+    assert (await running).outcome == "denied"
+    assert not await sandbox.files.exists("made-by-bash")
+    await sandbox.delete_context("again")
 
 
 async def test_a_callback_answers_and_is_asked_again_when_its_look_was_old(fleet):
@@ -370,7 +399,7 @@ async def test_a_webhook_tells_once_that_a_request_waits_and_the_answer_comes_th
     monkeypatch.setenv("SANDFLEET_REVIEW_WEBHOOK_URL", f"http://127.0.0.1:{server.server_port}/")
     monkeypatch.setenv("SANDFLEET_REVIEW_WEBHOOK_SECRET", "whsec_" + base64.b64encode(key).decode())
     try:
-        with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f-hook") as process:
+        with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f-hook", *RULES) as process:
             async with (
                 await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as fleet,
                 await AsyncSandbox.create(fleet=fleet, contract="reviewed") as sandbox,

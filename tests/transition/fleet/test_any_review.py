@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from sandfleet_api.executor.v1 import review_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_executor.core.review.answers import Answer, AnswerError, AnswerReason, Verb
 from sandfleet_executor.core.review.desk import Decision, Desk
-from sandfleet_executor.core.review.subject import Subject
+from sandfleet_executor.core.review.subject import Interpreter, Subject
 from sandfleet_executor.servicers.review import message
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
@@ -32,6 +33,8 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.fleet.reviews.tool_calls import ToolCalls
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
+from sandfleet_operator.plan.reviews.rules import Rule
+from sandfleet_operator.plan.reviews.votes import Votes
 from support.examples import examples
 
 REVIEWER = "reviewer"
@@ -93,10 +96,8 @@ class Executor:
             review.review_id, review.digest.hex(), review.state, Verb(verb), reviewer, rule, reason, edit_digest=digest
         )
         waiting = {one.id: one.subject.content for one in self.desk.pending()}
-        try:
-            decision: Decision = self.desk.answer(said, edit)
-        except AnswerError as error:
-            raise REFUSALS[error.reason].error(str(error)) from error
+        decision = self._answered(said, edit)
+        assert decision is not None, "only a vote decides nothing"
         if decision.allowed:
             content = waiting[review.review_id] if decision.edited is None else decision.edited
             self.ran.append((review.review_id, content, rule))
@@ -105,8 +106,24 @@ class Executor:
             self.replies_lost -= 1
             raise ClaimReason.EXECUTOR_UNREACHABLE.error("cannot reach it: the reply was lost")
 
+    async def vote(self, _way: Way, review: review_pb2.PendingReview, votes: Votes, reviewer: str) -> None:
+        self._check()
+        digest = hashlib.sha256(votes.edit).hexdigest() if votes.edit else ""
+        name, state, voters = review.review_id, votes.state, tuple(sorted(votes.voters))
+        said = Answer(name, review.digest.hex(), state, Verb.VOTE, reviewer, edit_digest=digest, voters=voters)
+        assert self._answered(said, votes.edit) is None
+        self.tell()
 
-REVIEWED: Any = Reviewed(sandbox_id="s", holder="agent", lease_expires=None, way=Way("u", lambda: None))  # type: ignore[arg-type, return-value]
+    def _answered(self, said: Answer, edit: bytes) -> Decision | None:
+        try:
+            return self.desk.answer(said, edit)
+        except AnswerError as error:
+            raise REFUSALS[error.reason].error(str(error)) from error
+
+
+REVIEWED: Any = Reviewed(
+    sandbox_id="s", holder="agent", lease_expires=None, way=Way("u", lambda: None), rules=tuple(Rule)
+)  # type: ignore[arg-type, return-value]
 
 
 class Stories(RuleBasedStateMachine):
@@ -144,7 +161,8 @@ class Stories(RuleBasedStateMachine):
     def ask(self, content: bytes, context: str) -> None:
         name = f"r{len(self.asked)}"
         self.asked[name] = content
-        subject = Subject("InterpreterService/Execute", "cell", content, context_id=context, editable=True)
+        at = Interpreter("python", context, len(self.executor.ran))
+        subject = Subject("InterpreterService/Execute", "cell", content, context_id=context, editable=True, runs_in=at)
         with contextlib.suppress(Exception):
             self.executor.desk.ask(name, subject, 0.0)
         self.executor.tell()
@@ -319,6 +337,88 @@ class Stories(RuleBasedStateMachine):
         self.loop.close()
 
 
+async def _board(executor: Executor, **reviewed: Any) -> ReviewBoard:
+    """A fleet that has begun to lead, and has seen what waits."""
+    sandboxes: Any = SimpleNamespace(find=lambda _: replace(REVIEWED, **reviewed))
+    client: Any = executor
+    board = ReviewBoard(sandboxes, client)
+    board.follow(REVIEWED.sandbox_id)
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    return board
+
+
+async def _asked(executor: Executor, content: bytes, **settings: Any) -> None:
+    executor.desk.ask("r", Subject("InterpreterService/Execute", "cell", content, editable=True, **settings), 0.0)
+    executor.tell()
+
+
+def _approval(board: ReviewBoard) -> fleet_pb2.AnswerReviewRequest:
+    (review,) = board.waiting().reviews
+    seen, edit = review.request, hashlib.sha256(review.edit).digest() if review.edit else b""
+    request = fleet_pb2.AnswerReviewRequest(
+        sandbox_id="s", review_id=seen.review_id, digest=seen.digest, state=seen.state, seen_edit=edit
+    )
+    request.approve.SetInParent()
+    return request
+
+
+@pytest.mark.parametrize("edit", [b"", EDIT])
+async def test_votes_outlive_a_change_of_leader(edit: bytes) -> None:
+    executor = Executor()
+    await _asked(executor, HARMFUL[0])
+    before = await _board(executor, approvals=2)
+    vote = _approval(before)
+    if edit:
+        vote.edit.content = edit
+    assert (await before.answer(Caller("ada"), vote)).missing == 1
+    before.close()
+    after = await _board(executor, approvals=2)
+    (shown,) = after.waiting().reviews
+    assert (list(shown.approved_by), shown.edit) == (["ada"], edit)
+    # Control: a second vote of the same reviewer still counts once.
+    assert (await after.answer(Caller("ada"), _approval(after))).missing == 1
+    assert (await after.answer(Caller("bob"), _approval(after))).missing == 0
+    assert executor.ran == [("r", edit or HARMFUL[0], "")]
+    after.close()
+
+
+async def test_votes_for_an_earlier_state_are_not_taken_over() -> None:
+    executor = Executor()
+    await _asked(executor, HARMFUL[0])
+    before = await _board(executor, approvals=2)
+    await before.answer(Caller("ada"), _approval(before))
+    before.close()
+    executor.desk.changed()
+    after = await _board(executor, approvals=2)
+    (shown,) = after.waiting().reviews
+    assert list(shown.approved_by) == []
+    assert (await after.answer(Caller("bob"), _approval(after))).missing == 1
+    after.close()
+
+
+async def test_the_submitter_of_code_does_not_approve_it_in_a_sandbox_without_a_holder() -> None:
+    executor = Executor()
+    await _asked(executor, HARMFUL[0], submitter="system:serviceaccount:agents:agent")
+    board = await _board(executor, holder="")
+    with pytest.raises(FleetError, match="the caller has submitted what waits"):
+        await board.answer(Caller("system:serviceaccount:agents:agent"), _approval(board))
+    assert executor.ran == []
+    # Control: another account does.
+    await board.answer(Caller("reviewer"), _approval(board))
+    assert executor.ran == [("r", HARMFUL[0], "")]
+    board.close()
+
+
+async def test_no_rule_approves_where_the_template_names_none() -> None:
+    for rules, waits in (((), 1), (tuple(Rule), 0)):
+        executor = Executor()
+        await _asked(executor, b"40 + 2", runs_in=Interpreter("python", "i"))
+        board = await _board(executor, rules=rules)
+        assert len(board.waiting().reviews) == waits
+        board.close()
+
+
 QUICK = settings(
     max_examples=examples(60),
     stateful_step_count=30,
@@ -350,7 +450,7 @@ def _forgets_the_edit(record: SessionRecord, request: Request, _edited: bytes | 
 
 
 MUTANTS: dict[str, tuple[object, str, object]] = {
-    "an agent may approve its own code": (board_module, "_check_not_holder", lambda *_: None),
+    "an agent may approve its own code": (board_module, "_check_not_own", lambda *_: None),
     "an edit is remembered as what was asked": (SessionRecord, "approved", _forgets_the_edit),
     "a call counts as approved whatever the session has received since": (ToolCalls, "received", lambda *_: None),
     "an executor may pose as a tool": (board_module, "tool_calls", SimpleNamespace(KIND="another")),

@@ -48,6 +48,8 @@ class Options:
     # Reviewers that are told apart, and how many of them have to approve each request.
     reviewers: tuple[str, ...] | None = None
     approvals: int | None = None
+    # Rules that approve without a reviewer.
+    review_rules: tuple[str, ...] | None = None
 
     def filled(self) -> Self:
         """Fill in what is missing from the environment. Raises InvalidArgument."""
@@ -60,6 +62,7 @@ class Options:
             queues=_file("SANDFLEET_QUEUES") if self.queues is None else self.queues.absolute(),
             reviewers=_words("SANDFLEET_REVIEWERS") if self.reviewers is None else self.reviewers,
             approvals=_number("SANDFLEET_APPROVALS") if self.approvals is None else self.approvals,
+            review_rules=_words("SANDFLEET_REVIEW_RULES") if self.review_rules is None else self.review_rules,
         )
 
     def arguments(self) -> list[str]:
@@ -72,6 +75,7 @@ class Options:
             "--queues": self.queues,
             "--reviewers": ",".join(self.reviewers) if self.reviewers else None,
             "--approvals": self.approvals,
+            "--review-rules": ",".join(self.review_rules) if self.review_rules else None,
         }
         return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
 
@@ -85,6 +89,7 @@ class Options:
             (wish.queues, self.queues),
             (wish.reviewers, self.reviewers),
             (wish.approvals, self.approvals),
+            (wish.review_rules, self.review_rules),
         )
         return all(wished is None or wished == mine for wished, mine in pairs)
 

@@ -10,6 +10,7 @@ import grpc.aio
 
 from sandfleet_executor.core.access.token_claims import TokenError, TokenReason
 from sandfleet_executor.effects.access.tokens import TokenVerifier
+from sandfleet_executor.servicers.convert.subjects import HOLDER
 from sandfleet_executor.servicers.errors import ApiError, abort, drain, is_upload, unwanted
 
 PACKAGE = "sandfleet_api.executor.v1"
@@ -65,7 +66,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # g
         scope = scope_of(details.method)
         if scope is None:
             raise TokenError(TokenReason.SCOPE, "cannot call this method: no scope allows it")
-        self._verifier.verify(token, scope)
+        HOLDER.set(self._verifier.verify(token, scope).holder)
 
 
 def _bearer(metadata: Any) -> str:

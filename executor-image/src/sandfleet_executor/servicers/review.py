@@ -7,6 +7,7 @@ from sandfleet_api.executor.v1 import review_pb2 as pb
 from sandfleet_api.executor.v1 import review_pb2_grpc
 
 from sandfleet_executor.core.review.desk import Pending
+from sandfleet_executor.core.review.subject import Interpreter
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.errors import typed_failures
@@ -36,7 +37,8 @@ class ReviewService(review_pb2_grpc.ReviewServiceServicer):
 
 
 def message(pending: Pending, state: int) -> pb.PendingReview:
-    subject = pending.subject
+    subject, votes = pending.subject, pending.votes
+    at = subject.runs_in or Interpreter()
     return pb.PendingReview(
         review_id=pending.id,
         method=subject.method,
@@ -51,4 +53,9 @@ def message(pending: Pending, state: int) -> pb.PendingReview:
         editable=subject.editable,
         since=convert.timestamp(int(pending.since * 1e9)),
         intent=subject.intent,
+        language=at.language,
+        incarnation=at.incarnation,
+        cells=at.cells,
+        submitter=subject.submitter,
+        votes=pb.Votes(voters=votes.voters, state=votes.state, edit=votes.edit) if votes.voters else None,
     )

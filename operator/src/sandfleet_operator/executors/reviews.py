@@ -1,9 +1,9 @@
 """Reviews at executors: what waits there, and answers to it. Their messages are untrusted."""
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from sandfleet_api.executor.v1 import review_pb2
@@ -16,6 +16,7 @@ from sandfleet_operator.executors.client import CALL_TIMEOUT, Executors, error_d
 from sandfleet_operator.executors.contact import Credentials, Executor, own_token, verified_channel
 from sandfleet_operator.executors.tokens import Signer
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
+from sandfleet_operator.plan.reviews.votes import Votes, digest_of
 
 # Requests that wait have 24 MiB together at most.
 MAX_MESSAGE = 32 << 20
@@ -84,7 +85,7 @@ class ReviewClient:
         edit: bytes = b"",
     ) -> None:
         """Signs the answer, and brings it to the executor. Raises FleetError."""
-        claims: dict[str, str | int] = {
+        claims = {
             "review": review.review_id,
             "digest": review.digest.hex(),
             "state": review.state,
@@ -93,6 +94,21 @@ class ReviewClient:
             "reason": reason,
             "edit": hashlib.sha256(edit).hexdigest() if edit else "",
         }
+        await self._send(way, claims, reviewer, edit)
+
+    async def vote(self, way: Way, review: review_pb2.PendingReview, votes: Votes, reviewer: str) -> None:
+        """Leave the approvals that a review has so far at its executor, for the next leader. Raises FleetError."""
+        claims = {
+            "review": review.review_id,
+            "digest": review.digest.hex(),
+            "state": votes.state,
+            "verb": "vote",
+            "voters": sorted(votes.voters),
+            "edit": digest_of(votes.edit).hex(),
+        }
+        await self._send(way, claims, reviewer, votes.edit)
+
+    async def _send(self, way: Way, claims: Mapping[str, Any], reviewer: str, edit: bytes) -> None:
         statement = self._signer().answer(sandbox_uid=way.uid, reviewer=reviewer, claims=claims)
         request = review_pb2.AnswerRequest(statement=statement, content=edit)
         channel, metadata = way.dial()

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -120,11 +121,11 @@ class Signer:
         """The key that signs now."""
         return self.keys.signing(self._clock())
 
-    def answer(self, *, sandbox_uid: str, reviewer: str, claims: Mapping[str, str | int]) -> str:
+    def answer(self, *, sandbox_uid: str, reviewer: str, claims: Mapping[str, Any]) -> str:
         """A statement about one review, for a minute: who answers, and what. It opens no other call."""
         now = self._clock()
         key = self.keys.signing(now)
-        said: dict[str, str | int] = {
+        said: dict[str, Any] = {
             "iss": ISSUER,
             "use": "review",
             "aud": sandbox_uid,

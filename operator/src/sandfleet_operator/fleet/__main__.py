@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.preload import check
+from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.fleet.local.serve import Options, serve_local
 from sandfleet_operator.plan.reviews.votes import MAX_APPROVALS
@@ -34,6 +35,7 @@ def main() -> int:
             preload=arguments.preload,
             reviewers=arguments.reviewers,
             approvals=arguments.approvals,
+            review_rules=arguments.review_rules,
             queues=arguments.queues,
         )
     )
@@ -68,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--approvals", type=_number(1, MAX_APPROVALS), default=1, help="reviewers that approve each request"
     )
+    serve.add_argument(
+        "--review-rules",
+        type=_rules,
+        default=(),
+        help="rules that approve without a reviewer, with commas between them",
+    )
     serve.add_argument("--queues", type=Path, metavar="FILE", help="SandboxQueues, as YAML")
     return parser
 
@@ -79,6 +87,13 @@ def _modules(text: str) -> tuple[str, ...]:
     except FleetError as error:
         raise argparse.ArgumentTypeError(error.problem.message) from None
     return modules
+
+
+def _rules(text: str) -> tuple[ReviewRule, ...]:
+    try:
+        return tuple(ReviewRule(name) for name in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}: the rules are {', '.join(ReviewRule)}") from None
 
 
 def _reviewers(text: str) -> tuple[str, ...]:

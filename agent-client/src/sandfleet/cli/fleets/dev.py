@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reviewers", metavar="NAME,…", type=lambda text: tuple(text.split(",")),
                         help="reviewers that are told apart; each is named by SANDFLEET_REVIEWER")  # fmt: skip
     parser.add_argument("--approvals", type=int, metavar="N", help="how many of them have to approve each request")
+    parser.add_argument("--review-rules", metavar="RULE,…", type=lambda text: tuple(text.split(",")),
+                        help="rules that approve without a reviewer: PureExpression, SameCell")  # fmt: skip
     parser.add_argument("--traces", type=Path, nargs="?", const=default_path(), metavar="FILE",
                         help="append the spans of fleet and programs to a file, for `sandfleet trace` and `sandfleet report`")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
@@ -45,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         options.queues,
         options.reviewers,
         options.approvals,
+        options.review_rules,
     )
     with ExitStack() as stack:
         traced = {FILE: str(made(options.traces))} if options.traces else {}

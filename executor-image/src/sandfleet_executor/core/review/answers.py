@@ -11,6 +11,7 @@ from sandfleet_executor.core.access.token_claims import ISSUER, LEEWAY_SECONDS
 # What sets a statement apart from a capability token, which has scopes and no use.
 USE = "review"
 MAX_REASON_CHARACTERS = 2000
+MAX_VOTERS = 16
 
 
 class AnswerReason(enum.Enum):
@@ -36,6 +37,8 @@ class Verb(enum.StrEnum):
     APPROVE = "approve"
     EDIT = "edit"
     DENY = "deny"
+    # Not an answer yet: keeps who has approved it so far.
+    VOTE = "vote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Answer:
     reason: str = ""
     # Of an edit: the digest of what is to run instead, SHA-256 in hexadecimal.
     edit_digest: str = ""
+    # Of a vote: all who have approved it.
+    voters: tuple[str, ...] = ()
 
 
 def read_answer(claims: Mapping[str, Any], audience: str, now: float) -> Answer:
@@ -77,7 +82,15 @@ def read_answer(claims: Mapping[str, Any], audience: str, now: float) -> Answer:
         rule=_text(claims, "rule", optional=True),
         reason=_text(claims, "reason", optional=True)[:MAX_REASON_CHARACTERS],
         edit_digest=_text(claims, "edit", optional=True),
+        voters=_voters(claims),
     )
+
+
+def _voters(claims: Mapping[str, Any]) -> tuple[str, ...]:
+    voters = claims.get("voters", [])
+    if not isinstance(voters, list) or len(voters) > MAX_VOTERS or not all(isinstance(name, str) for name in voters):
+        raise _invalid("its claim voters is no list of names")
+    return tuple(voters)
 
 
 def _text(claims: Mapping[str, Any], name: str, *, optional: bool = False) -> str:

@@ -8,7 +8,7 @@ reviewer looked.
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandfleet_executor.core.errors import BadRequest, BusyError
 from sandfleet_executor.core.review.answers import Answer, AnswerError, AnswerReason, Verb
@@ -35,6 +35,15 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Votes:
+    """Who has approved a request so far, for one state, and what they let run in its place (empty: the request)."""
+
+    voters: tuple[str, ...] = ()
+    state: int = 0
+    edit: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A request that waits. `since` in seconds since the epoch."""
 
@@ -42,6 +51,7 @@ class Pending:
     subject: Subject
     digest: str
     since: float
+    votes: Votes = Votes()
 
 
 class Desk:
@@ -80,8 +90,11 @@ class Desk:
         """Something that needs no review changes what the reviewers have looked at."""
         self.state += 1
 
-    def answer(self, answer: Answer, content: bytes) -> Decision:
-        """What the answer does to its review, which waits no more. `content` is an edit's. Raises AnswerError."""
+    def answer(self, answer: Answer, content: bytes) -> Decision | None:
+        """Decide a review, which then waits no more; None where the answer is a vote. `content` is an edit's.
+
+        Raises AnswerError.
+        """
         found = self._pending.get(answer.review_id)
         if found is None:
             raise AnswerError(AnswerReason.NOT_FOUND, "none of this id waits")
@@ -92,6 +105,10 @@ class Desk:
             return Decision(allowed=False, reviewer=answer.reviewer, rule=answer.rule, reason=answer.reason)
         if answer.state != self.state:
             raise AnswerError(AnswerReason.CHANGED, "the sandbox has let something run since: look at it again")
+        if answer.verb is Verb.VOTE:
+            edit = _edited(found.subject, answer, content) if content else None
+            self._pending[found.id] = replace(found, votes=Votes(answer.voters, answer.state, edit or b""))
+            return None
         edited = _edited(found.subject, answer, content)
         del self._pending[answer.review_id]
         self.state += 1

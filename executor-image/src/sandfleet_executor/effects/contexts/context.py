@@ -217,9 +217,19 @@ class Context:
             if execution.cause is not Cause.NONE:
                 close_stopped(meter, self.id)
                 return
-            allowed = await let_in(meter, self.id, request)
+            allowed = await let_in(meter, self.id, self._located(request))
             if allowed and (ready := await self._make_ready(meter, allowed, waits=waits)):
                 await self._run(meter, allowed, *ready)
+
+    def _located(self, request: CellRequest) -> CellRequest:
+        """The request with the interpreter that it would run in, for its reviewer."""
+        if request.subject is None:
+            return request
+        at = self._slot.runs_in
+        if self._resume:
+            # Variables of an earlier executor come before the cell.
+            at = replace(at, incarnation="")
+        return replace(request, subject=replace(request.subject, runs_in=at))
 
     async def _make_ready(
         self, meter: ExecutionMeter, request: CellRequest, *, waits: bool
@@ -244,7 +254,7 @@ class Context:
             meter.trace.enter(spans.COPY)
             await self._slot.copy(namespace, interpreter, waited=True)
             waits = True
-        self._slot.cells.begun += 1
+        self._slot.cell_begins()
         notices = (*request.notices, *self._session.notices(self.id))
         execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought, notices))
         self._lost, self._brought = (), None

@@ -1,6 +1,7 @@
 """The slot of a context's interpreter: it is started there, copied while idle, and rolled back to its copy."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -8,6 +9,7 @@ from sandfleet_executor.core.contexts import rollback
 from sandfleet_executor.core.contexts.rollback import OTHER_LANGUAGE, Refusal
 from sandfleet_executor.core.contexts.states import NOT_PERSISTENT, Persistence
 from sandfleet_executor.core.executions.events import Rollback
+from sandfleet_executor.core.review import subject as reviewed
 from sandfleet_executor.effects.contexts.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.contexts.idle_timer import IdleTimer
 from sandfleet_executor.effects.contexts.interpreter import Interpreter, Lend
@@ -66,6 +68,9 @@ class InterpreterSlot:
         self.interpreter: Interpreter | None = None
         self.generation = 0
         self.cells = CellNumbers()
+        # The interpreter that is there or comes next: its name, as reviewers' rules know it, and how many cells have
+        # begun in it. The name is empty where it has variables that are not its cells'.
+        self._incarnation, self._ran = secrets.token_hex(8), 0
         kept = spec.can_be_kept
         self.copies = Keeper(services.copied_bytes() if kept else 0, None if kept else OTHER_LANGUAGE)
         self._spec = spec
@@ -83,8 +88,23 @@ class InterpreterSlot:
     def living(self) -> Interpreter | None:
         return self.interpreter if self.alive else None
 
+    @property
+    def runs_in(self) -> reviewed.Interpreter:
+        """The interpreter that the next cell gets, for a reviewer; without a name where a copy may take its place."""
+        ended = self.interpreter is not None and not self.alive
+        return reviewed.Interpreter(self._spec.language, "" if ended else self._incarnation, self._ran)
+
+    def cell_begins(self) -> None:
+        self.cells.begun += 1
+        self._ran += 1
+
+    def _renamed(self) -> None:
+        self._incarnation, self._ran = secrets.token_hex(8), 0
+
     async def start_fresh(self, namespace: Namespace) -> Interpreter:
         """Raises NamespaceError."""
+        if self.interpreter is not None:
+            self._renamed()
         self.copies.forget()
         self.cells.of_state = 0
         options = {
@@ -102,13 +122,14 @@ class InterpreterSlot:
 
     def take_over(self, interpreter: Interpreter, origin: CellNumbers) -> None:
         """A forked interpreter goes on here, from where its origin was."""
-        self.interpreter = interpreter
+        self.interpreter, self._incarnation = interpreter, ""
         self.generation = 1
         self.cells = CellNumbers(origin.begun, origin.of_state, origin.of_state)
 
     def leave(self) -> Interpreter | None:
         """Empties the slot and drops the copy; the interpreter that was there, if any."""
         interpreter, self.interpreter = self.interpreter, None
+        self._renamed()
         self.copies.forget()
         return interpreter
 
@@ -126,7 +147,8 @@ class InterpreterSlot:
         self.copy_when_idle()
 
     def changed(self) -> None:
-        """The variables changed."""
+        """The variables changed, and not by a cell."""
+        self._incarnation = ""
         self.copies.undone += 1
         self.copy_when_idle()
 
@@ -171,7 +193,7 @@ class InterpreterSlot:
             # The context was restarted or deleted meanwhile.
             interpreter.kill()
             return rollback.refused(rollback.COPY_ENDED)
-        self.interpreter, self.cells.of_state = interpreter, cell
+        self.interpreter, self.cells.of_state, self._incarnation = interpreter, cell, ""
         self.generation += 1
         self.copy_when_idle()
         return rollback.done(cell, undone)

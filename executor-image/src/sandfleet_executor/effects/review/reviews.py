@@ -91,7 +91,7 @@ class Reviews:
         self._tell()
 
     def answer(self, statement: str, content: bytes) -> None:
-        """Lets a request go on, or ends it. Raises AnswerError."""
+        """Let a request go on, end it, or keep a vote. Raises AnswerError."""
         try:
             claims = self._claims_of(statement)
         except TokenError as error:
@@ -99,9 +99,9 @@ class Reviews:
         answer = read_answer(claims, self._audience, time.time())
         asked = next((one.subject for one in self._desk.pending() if one.id == answer.review_id), None)
         decision = self._desk.answer(answer, content)
-        if asked is not None:
+        if asked is not None and decision is not None:
             self._put("review", bodies.review(answer.review_id, asked, answer))
-        self._waiting[answer.review_id].set_result(decision)
+            self._waiting[answer.review_id].set_result(decision)
         self._tell()
 
     async def changes(self) -> AsyncIterator[Sequence[Pending]]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import grpc.aio
@@ -10,6 +11,8 @@ from google.protobuf.message import Message
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.core.review.subject import CELL, Subject
 
+# The holder of the token of the call that is being served.
+HOLDER: ContextVar[str] = ContextVar("holder", default="")
 INTENT_KEY = "sandfleet-intent-bin"
 MAX_INTENT_CHARACTERS = 2000
 # Of each RPC that waits: its kind in a word, the field with what would run or be written, the field with its name.
@@ -74,6 +77,7 @@ def subject_of(
         name=_text(getattr(request, name)) if name else "",
         intent=intent[:MAX_INTENT_CHARACTERS],
         editable=method in EDITABLE and bool(found),
+        submitter=HOLDER.get(),
     )
 
 

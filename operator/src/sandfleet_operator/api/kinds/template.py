@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Annotated, get_type_hints
 
 from sandfleet_operator.api.kinds import mounts as mounted
@@ -32,6 +32,13 @@ class Retention(Enum):
 
     DELETE = "Delete"
     RETAIN = "Retain"
+
+
+class ReviewRule(StrEnum):
+    """A rule that approves requests of a reviewed sandbox without a person. The value is what an approval says."""
+
+    PURE_EXPRESSION = "PureExpression"
+    SAME_CELL = "SameCell"
 
 
 class Contract(Enum):
@@ -165,6 +172,8 @@ class TemplateSpec:
     contracts: Annotated[tuple[Contract, ...], at("contracts")] = (Contract.AUTONOMOUS,)
     # Of a reviewed sandbox: how many reviewers have to approve each request.
     approvals: Annotated[int, at("approvals")] = 1
+    # The rules that approve by themselves; none: a person decides about all.
+    review_rules: Annotated[tuple[ReviewRule, ...], at("reviewRules")] = ()
     max_lifetime: Annotated[float | None, at("maxLifetimeSeconds", whole)] = None
     max_idle_timeout: Annotated[float | None, at("maxIdleTimeoutSeconds", whole)] = None
     node_selector: Annotated[Mapping[str, str], at("nodeSelector")] = field(default_factory=dict)

@@ -11,7 +11,14 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, referred
 from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SandboxSpec
-from sandfleet_operator.api.kinds.template import Contract, Egress, NetworkClosure, SandboxTemplate, sandbox_template
+from sandfleet_operator.api.kinds.template import (
+    Contract,
+    Egress,
+    NetworkClosure,
+    SandboxTemplate,
+    TemplateSpec,
+    sandbox_template,
+)
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
@@ -188,10 +195,10 @@ class Catalog:
             return _unreadable(obj, error)
         return None if pool.meta.deleting else self._recipe(pool)
 
-    def approvals(self, namespace: str, template: str) -> int | None:
-        """How many reviewers have to approve requests of the template's sandboxes; None: it cannot be read."""
+    def template_spec(self, namespace: str, template: str) -> TemplateSpec | None:
+        """The template as it is now; None where it is gone or cannot be read."""
         found = self._template(namespace, template)
-        return found.spec.approvals if isinstance(found, SandboxTemplate) else None
+        return found.spec if isinstance(found, SandboxTemplate) else None
 
     def _of_template(self, namespace: str, name: str, contract: str) -> Recipe | None:
         found = self._template(namespace, name)

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.client import Executors
@@ -44,12 +45,14 @@ class ReviewerTokens:
 
 
 class LocalReviewed:
-    """`approvals`: how many reviewers have to approve each request."""
+    """`approvals`: how many reviewers have to approve each request; `rules`: which rules approve without them."""
 
-    def __init__(self, inventory: Inventory, executors: Executors, approvals: int = 1) -> None:
+    def __init__(
+        self, inventory: Inventory, executors: Executors, approvals: int = 1, rules: Sequence[ReviewRule] = ()
+    ) -> None:
         self._inventory = inventory
         self._executors = executors
-        self._approvals = approvals
+        self._approvals, self._rules = approvals, rules
 
     def find(self, sandbox_id: str) -> Reviewed | None:
         sandbox = self._inventory.get(sandbox_id)
@@ -62,6 +65,7 @@ class LocalReviewed:
             lease_expires=convert.sandbox_message(sandbox).lease_expires,
             way=local_way(self._executors, sandbox),
             approvals=self._approvals,
+            rules=self._rules,
         )
 
 

@@ -15,7 +15,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_se
 from sandfleet_api.fleet.v1.snapshot_pb2_grpc import add_SnapshotServiceServicer_to_server
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
-from sandfleet_operator.api.kinds.template import Contract
+from sandfleet_operator.api.kinds.template import Contract, ReviewRule
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
 from sandfleet_operator.api.values import Amount, Isolation, State, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
@@ -93,6 +93,8 @@ class Options:
     # Reviewers that are told apart, each with a token of its own; and how many of them approve each request.
     reviewers: tuple[str, ...] = ()
     approvals: int = 1
+    # The rules that approve without them.
+    review_rules: tuple[ReviewRule, ...] = ()
     # A file of SandboxQueues; None: no queues.
     queues: Path | None = None
     host_command: Sequence[str] = HOST_COMMAND
@@ -246,7 +248,7 @@ def _assemble(
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    reviewed = LocalReviewed(scheduler.inventory, executors, options.approvals)
+    reviewed = LocalReviewed(scheduler.inventory, executors, options.approvals, options.review_rules)
     hook = webhook(os.environ, wall_clock)
     tell = hook.send if hook is not None else lambda _: None
     board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write, tell=tell)

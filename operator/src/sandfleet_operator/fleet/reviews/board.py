@@ -23,7 +23,7 @@ from sandfleet_operator.fleet.reviews.webhook import Message, pending_message
 from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
-from sandfleet_operator.plan.reviews.rules import ALL_RULES, Rule, approving
+from sandfleet_operator.plan.reviews.rules import Rule, approving
 from sandfleet_operator.plan.reviews.votes import Vote, Votes
 
 # Of a caller's name, as claims keep it.
@@ -44,8 +44,9 @@ class Reviewed:
     holder: str
     lease_expires: Timestamp | None
     way: Way
-    # How many reviewers have to approve each request.
+    # How many reviewers have to approve each request, and the rules that approve without them.
     approvals: int = 1
+    rules: Sequence[Rule] = ()
 
 
 class ReviewedSandboxes(Protocol):
@@ -60,8 +61,7 @@ class ReviewedSandboxes(Protocol):
 class _Session:
     """A sandbox of which something may wait, as long as it lives."""
 
-    # None until its executor has said whether anything ran before the fleet looked.
-    record: SessionRecord | None = None
+    record: SessionRecord = field(default_factory=SessionRecord)
     at_executor: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
     calls: ToolCalls = field(default_factory=ToolCalls)
     # Of what waits and needs several approvals.
@@ -86,11 +86,13 @@ class _Session:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def known(self, review: review_pb2.PendingReview) -> SessionRecord:
-        """What was approved in it. What ran before this fleet has looked is not known, so it counts for no rule."""
-        if self.record is None:
-            self.record = SessionRecord() if review.state == 0 else SessionRecord(names={})
-        return self.record
+    def votes_for(self, review: review_pb2.PendingReview) -> Votes:
+        """The approvals so far: those that this fleet has counted, or that its predecessor has left at the executor."""
+        counted = self.votes.get(review.review_id)
+        if counted is not None:
+            return counted
+        left = review.votes
+        return Votes(left.state, left.edit, frozenset(left.voters)) if left.voters else Votes(review.state)
 
 
 class ReviewBoard:
@@ -103,13 +105,11 @@ class ReviewBoard:
         self,
         sandboxes: ReviewedSandboxes,
         client: ReviewClient,
-        rules: Sequence[Rule] = ALL_RULES,
         audit: Callable[[Record], None] = lambda _: None,
         tell: Callable[[Message], None] = lambda _: None,
     ) -> None:
         self._sandboxes = sandboxes
         self._client = client
-        self._rules = rules
         self._audit, self._tell = audit, tell
         self._sessions: dict[str, _Session] = {}
         # Called with the sandbox, the answer and the seconds that its request has waited.
@@ -155,8 +155,8 @@ class ReviewBoard:
         reviewed = self._sandboxes.find(request.sandbox_id)
         if reviewed is None:
             raise _no_sandbox(request.sandbox_id)
-        _check_not_holder(reviewed, caller)
         review = session.pending.get(request.review_id)
+        _check_not_own(reviewed, review, caller)
         if review is None:
             raise ReviewReason.REVIEW_NOT_FOUND.error("cannot answer the review: none of this id waits")
         if review.digest != request.digest:
@@ -167,9 +167,11 @@ class ReviewBoard:
             raise ReviewReason.REVIEW_NOT_EDITABLE.error("cannot answer the review: a call cannot be edited")
         if verb != "deny" and reviewed.approvals > 1:
             vote = Vote(reviewer, request.state, edit, request.seen_edit)
-            votes = session.votes.get(review.review_id, Votes(review.state)).cast(vote, review.state)
-            session.votes[review.review_id] = votes
+            votes = session.votes_for(review).cast(vote, review.state)
             if missing := reviewed.approvals - len(votes.voters):
+                if review.review_id not in session.calls.pending:
+                    await self._client.vote(reviewed.way, review, votes, reviewer)
+                session.votes[review.review_id] = votes
                 session.wake()
                 return fleet_pb2.AnswerReviewResponse(missing=missing)
             verb, edit, reviewer = "edit" if votes.edit else "approve", votes.edit, _named(votes.voters)
@@ -185,7 +187,7 @@ class ReviewBoard:
             await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
         self.answered(request.sandbox_id, verb, time.time() - review.since.ToMicroseconds() / 1e6)
         if verb != "deny":
-            session.known(review).approved(_request(review), edit or None)
+            session.record.approved(_request(review), edit or None)
         return fleet_pb2.AnswerReviewResponse()
 
     # What hosts of tools ask.
@@ -245,8 +247,8 @@ class ReviewBoard:
         """Those that no rule has approved."""
         for_people = []
         for review in pending:
-            request, record = _request(review), session.known(review)
-            rule = approving(request, record, self._rules)
+            request, record = _request(review), session.record
+            rule = approving(request, record, reviewed.rules)
             if rule is None or not await self._approved(reviewed, review, rule):
                 for_people.append(review)
             else:
@@ -297,10 +299,17 @@ class ReviewBoard:
         return [] if reviewed is None else [_message(reviewed, session, one, shown) for one in session.pending.values()]
 
 
-def _check_not_holder(reviewed: Reviewed, caller: Caller) -> None:
-    """Raises FleetError where the caller would approve its own code."""
-    if reviewed.holder == caller.username[:MAX_HOLDER]:
+def _check_not_own(reviewed: Reviewed, review: review_pb2.PendingReview | None, caller: Caller) -> None:
+    """Raises FleetError where the caller would approve its own code.
+
+    A sandbox that was made as an object has no holder: there, and where several accounts may use a sandbox, the token
+    of the call says who has submitted the code.
+    """
+    name = caller.username[:MAX_HOLDER]
+    if name == reviewed.holder:
         raise ReviewReason.NOT_REVIEWER.error("cannot answer the review: the caller has claimed the sandbox")
+    if review is not None and name == review.submitter[:MAX_HOLDER]:
+        raise ReviewReason.NOT_REVIEWER.error("cannot answer the review: the caller has submitted what waits")
 
 
 def _message(
@@ -314,14 +323,14 @@ def _message(
         lease_expires=reviewed.lease_expires,
         approvals=reviewed.approvals,
     )
-    votes = session.votes.get(review.review_id)
-    if votes is not None and votes.state == review.state:
+    votes = session.votes_for(review)
+    if votes.state == review.state:
         made.approved_by.extend(sorted(votes.voters))
         if votes.edit:
             made.edit = votes.edit if shown is None else votes.edit[:shown]
     if shown is not None:
         made.request.content = review.content[:shown]
-    elif (before := session.known(review).before(_request(review))) is not None:
+    elif (before := session.record.before(_request(review))) is not None:
         made.approved_before = before
     return made
 
@@ -339,6 +348,9 @@ def _request(review: review_pb2.PendingReview) -> Request:
         context_id=review.context_id,
         name=review.name,
         settings=review.settings,
+        language=review.language,
+        incarnation=review.incarnation,
+        cells=review.cells,
     )
 
 

@@ -1,7 +1,6 @@
 """What was approved in one session: for the rules, and to show what has changed since (pure)."""
 
 import ast
-import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -11,8 +10,8 @@ from sandfleet_operator.plan.reviews.program import program
 K = TypeVar("K")
 V = TypeVar("V")
 
-DEFAULT_CONTEXT = "default"
-MAX_DIGESTS, MAX_VERSIONS, MAX_NAMES = 4096, 64, 4096
+CELL, PYTHON = "cell", "python"
+MAX_DIGESTS, MAX_VERSIONS, MAX_NAMES, MAX_INTERPRETERS = 4096, 64, 4096, 64
 # A longer version is not kept, and shows no difference.
 MAX_VERSION_BYTES = 64 << 10
 # With these, code makes and removes names that its text does not show.
@@ -29,18 +28,16 @@ class Request:
     context_id: str = ""
     name: str = ""
     settings: str = "{}"
+    # Of a cell, as the executor says it: the language of its context, a name that no other interpreter of the sandbox
+    # has had (empty: it has variables that are not its cells'), and how many cells have begun in it.
+    language: str = ""
+    incarnation: str = ""
+    cells: int = 0
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The same of two versions of one thing: of a file by its path, of cells by their context."""
         return self.kind, self.context_id, self.name
-
-    def setting(self, name: str) -> object:
-        try:
-            found = json.loads(self.settings)
-        except ValueError:
-            return None
-        return found.get(name) if isinstance(found, dict) else None
 
 
 @dataclass
@@ -49,8 +46,8 @@ class SessionRecord:
 
     digests: "OrderedDict[bytes, None]" = field(default_factory=OrderedDict)
     versions: "OrderedDict[tuple[str, str, str], bytes]" = field(default_factory=OrderedDict)
-    # Names that cells have bound, by Python context; None: what is bound there is not known any more.
-    names: dict[str, frozenset[str] | None] = field(default_factory=lambda: {DEFAULT_CONTEXT: frozenset()})
+    # Names that cells have bound, by the incarnation of an interpreter; None: some are not known any more.
+    names: "OrderedDict[str, frozenset[str] | None]" = field(default_factory=OrderedDict)
 
     def approved(self, request: Request, edited: bytes | None = None) -> None:
         """The request runs, or what a reviewer has made of it."""
@@ -61,12 +58,20 @@ class SessionRecord:
             _remember(self.versions, request.key, ran, MAX_VERSIONS)
         else:
             self.versions.pop(request.key, None)
-        if request.kind == "context" and request.setting("language") in {None, "", "python"}:
-            self.names.setdefault(request.context_id, frozenset())
-        if request.kind == "cell" and (known := self.names.get(request.context_id)) is not None:
+        if request.kind == CELL and (known := self.bound(request)) is not None:
             bound = bound_names(ran)
-            together = None if bound is None else known | bound
-            self.names[request.context_id] = together if together is None or len(together) <= MAX_NAMES else None
+            together = None if bound is None or len(known | bound) > MAX_NAMES else known | bound
+            _remember(self.names, request.incarnation, together, MAX_INTERPRETERS)
+
+    def bound(self, request: Request) -> frozenset[str] | None:
+        """The names that are bound where the cell would run; None where they are not known.
+
+        An interpreter in which nothing has begun has bound nothing. All others count from their first cell on, so that
+        a fleet that has not seen it knows nothing of them.
+        """
+        if request.language != PYTHON or not request.incarnation:
+            return None
+        return self.names.get(request.incarnation) if request.cells else frozenset()
 
     def before(self, request: Request) -> bytes | None:
         """What was approved last for the same file or context."""

@@ -3,11 +3,11 @@
 import ast
 import json
 from collections.abc import Collection, Sequence
-from enum import StrEnum
 from typing import TypeGuard
 
+from sandfleet_operator.api.kinds.template import ReviewRule as Rule
 from sandfleet_operator.plan.reviews.program import program
-from sandfleet_operator.plan.reviews.record import Request, SessionRecord
+from sandfleet_operator.plan.reviews.record import CELL, Request, SessionRecord
 
 MAX_EXPRESSION_BYTES = 2000
 # Settings that change nothing about what an expression does.
@@ -39,24 +39,17 @@ PARTS = (
 )
 
 
-class Rule(StrEnum):
-    """The value is what an approval says."""
+def approving(request: Request, record: SessionRecord, rules: Sequence[Rule]) -> Rule | None:
+    """The first of the rules that approves the request; None: a person has to.
 
-    PURE_EXPRESSION = "PureExpression"
-    SAME_CELL = "SameCell"
-
-
-ALL_RULES = tuple(Rule)
-
-
-def approving(request: Request, record: SessionRecord, rules: Sequence[Rule] = ALL_RULES) -> Rule | None:
-    """The first rule that approves the request; None: a person has to."""
-    if request.kind != "cell":
+    A rule approves only what runs in an interpreter whose variables are all its cells'.
+    """
+    if request.kind != CELL or not request.incarnation:
         return None
     if Rule.SAME_CELL in rules and request.digest in record.digests:
         return Rule.SAME_CELL
     if Rule.PURE_EXPRESSION in rules and _is_plain(request):
-        known = record.names.get(request.context_id)
+        known = record.bound(request)
         if known is not None and is_pure_expression(request.content, known):
             return Rule.PURE_EXPRESSION
     return None

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sandfleet_api/executor/v1/review.proto\x12\x19sandfleet_api.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n\rPendingReview\x12\x11\n\treview_id\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x12\n\ncontext_id\x18\x04 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x05 \x01(\t\x12\x0c\n\x04name\x18\x06 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x07 \x01(\x0c\x12\x10\n\x08settings\x18\x08 \x01(\t\x12\x0e\n\x06\x64igest\x18\t \x01(\x0c\x12\r\n\x05state\x18\n \x01(\x04\x12\x10\n\x08\x65\x64itable\x18\x0b \x01(\x08\x12)\n\x05since\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06intent\x18\r \x01(\t\"\x14\n\x12ListPendingRequest\"P\n\x13ListPendingResponse\x12\x39\n\x07reviews\x18\x01 \x03(\x0b\x32(.sandfleet_api.executor.v1.PendingReview\"\x15\n\x13WatchPendingRequest\"Q\n\x14WatchPendingResponse\x12\x39\n\x07reviews\x18\x01 \x03(\x0b\x32(.sandfleet_api.executor.v1.PendingReview\"3\n\rAnswerRequest\x12\x11\n\tstatement\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\"\x10\n\x0e\x41nswerResponse2\xcf\x02\n\rReviewService\x12l\n\x0bListPending\x12-.sandfleet_api.executor.v1.ListPendingRequest\x1a..sandfleet_api.executor.v1.ListPendingResponse\x12q\n\x0cWatchPending\x12..sandfleet_api.executor.v1.WatchPendingRequest\x1a/.sandfleet_api.executor.v1.WatchPendingResponse0\x01\x12]\n\x06\x41nswer\x12(.sandfleet_api.executor.v1.AnswerRequest\x1a).sandfleet_api.executor.v1.AnswerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sandfleet_api/executor/v1/review.proto\x12\x19sandfleet_api.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x03\n\rPendingReview\x12\x11\n\treview_id\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x12\n\ncontext_id\x18\x04 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x05 \x01(\t\x12\x0c\n\x04name\x18\x06 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x07 \x01(\x0c\x12\x10\n\x08settings\x18\x08 \x01(\t\x12\x0e\n\x06\x64igest\x18\t \x01(\x0c\x12\r\n\x05state\x18\n \x01(\x04\x12\x10\n\x08\x65\x64itable\x18\x0b \x01(\x08\x12)\n\x05since\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06intent\x18\r \x01(\t\x12\x10\n\x08language\x18\x0e \x01(\t\x12\x13\n\x0bincarnation\x18\x0f \x01(\t\x12\r\n\x05\x63\x65lls\x18\x10 \x01(\x04\x12\x11\n\tsubmitter\x18\x11 \x01(\t\x12/\n\x05votes\x18\x12 \x01(\x0b\x32 .sandfleet_api.executor.v1.Votes\"4\n\x05Votes\x12\x0e\n\x06voters\x18\x01 \x03(\t\x12\r\n\x05state\x18\x02 \x01(\x04\x12\x0c\n\x04\x65\x64it\x18\x03 \x01(\x0c\"\x14\n\x12ListPendingRequest\"P\n\x13ListPendingResponse\x12\x39\n\x07reviews\x18\x01 \x03(\x0b\x32(.sandfleet_api.executor.v1.PendingReview\"\x15\n\x13WatchPendingRequest\"Q\n\x14WatchPendingResponse\x12\x39\n\x07reviews\x18\x01 \x03(\x0b\x32(.sandfleet_api.executor.v1.PendingReview\"3\n\rAnswerRequest\x12\x11\n\tstatement\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\"\x10\n\x0e\x41nswerResponse2\xcf\x02\n\rReviewService\x12l\n\x0bListPending\x12-.sandfleet_api.executor.v1.ListPendingRequest\x1a..sandfleet_api.executor.v1.ListPendingResponse\x12q\n\x0cWatchPending\x12..sandfleet_api.executor.v1.WatchPendingRequest\x1a/.sandfleet_api.executor.v1.WatchPendingResponse0\x01\x12]\n\x06\x41nswer\x12(.sandfleet_api.executor.v1.AnswerRequest\x1a).sandfleet_api.executor.v1.AnswerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,19 +33,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandfleet_api.executor.v1.r
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PENDINGREVIEW']._serialized_start=103
-  _globals['_PENDINGREVIEW']._serialized_end=366
-  _globals['_LISTPENDINGREQUEST']._serialized_start=368
-  _globals['_LISTPENDINGREQUEST']._serialized_end=388
-  _globals['_LISTPENDINGRESPONSE']._serialized_start=390
-  _globals['_LISTPENDINGRESPONSE']._serialized_end=470
-  _globals['_WATCHPENDINGREQUEST']._serialized_start=472
-  _globals['_WATCHPENDINGREQUEST']._serialized_end=493
-  _globals['_WATCHPENDINGRESPONSE']._serialized_start=495
-  _globals['_WATCHPENDINGRESPONSE']._serialized_end=576
-  _globals['_ANSWERREQUEST']._serialized_start=578
-  _globals['_ANSWERREQUEST']._serialized_end=629
-  _globals['_ANSWERRESPONSE']._serialized_start=631
-  _globals['_ANSWERRESPONSE']._serialized_end=647
-  _globals['_REVIEWSERVICE']._serialized_start=650
-  _globals['_REVIEWSERVICE']._serialized_end=985
+  _globals['_PENDINGREVIEW']._serialized_end=488
+  _globals['_VOTES']._serialized_start=490
+  _globals['_VOTES']._serialized_end=542
+  _globals['_LISTPENDINGREQUEST']._serialized_start=544
+  _globals['_LISTPENDINGREQUEST']._serialized_end=564
+  _globals['_LISTPENDINGRESPONSE']._serialized_start=566
+  _globals['_LISTPENDINGRESPONSE']._serialized_end=646
+  _globals['_WATCHPENDINGREQUEST']._serialized_start=648
+  _globals['_WATCHPENDINGREQUEST']._serialized_end=669
+  _globals['_WATCHPENDINGRESPONSE']._serialized_start=671
+  _globals['_WATCHPENDINGRESPONSE']._serialized_end=752
+  _globals['_ANSWERREQUEST']._serialized_start=754
+  _globals['_ANSWERREQUEST']._serialized_end=805
+  _globals['_ANSWERRESPONSE']._serialized_start=807
+  _globals['_ANSWERRESPONSE']._serialized_end=823
+  _globals['_REVIEWSERVICE']._serialized_start=826
+  _globals['_REVIEWSERVICE']._serialized_end=1161
 # @@protoc_insertion_point(module_scope)

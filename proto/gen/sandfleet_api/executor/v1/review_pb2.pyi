@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PendingReview(_message.Message):
-    __slots__ = ("review_id", "method", "kind", "context_id", "execution_id", "name", "content", "settings", "digest", "state", "editable", "since", "intent")
+    __slots__ = ("review_id", "method", "kind", "context_id", "execution_id", "name", "content", "settings", "digest", "state", "editable", "since", "intent", "language", "incarnation", "cells", "submitter", "votes")
     REVIEW_ID_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,11 @@ class PendingReview(_message.Message):
     EDITABLE_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     INTENT_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTER_FIELD_NUMBER: _ClassVar[int]
+    VOTES_FIELD_NUMBER: _ClassVar[int]
     review_id: str
     method: str
     kind: str
@@ -37,7 +42,22 @@ class PendingReview(_message.Message):
     editable: bool
     since: _timestamp_pb2.Timestamp
     intent: str
-    def __init__(self, review_id: _Optional[str] = ..., method: _Optional[str] = ..., kind: _Optional[str] = ..., context_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., name: _Optional[str] = ..., content: _Optional[bytes] = ..., settings: _Optional[str] = ..., digest: _Optional[bytes] = ..., state: _Optional[int] = ..., editable: _Optional[bool] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., intent: _Optional[str] = ...) -> None: ...
+    language: str
+    incarnation: str
+    cells: int
+    submitter: str
+    votes: Votes
+    def __init__(self, review_id: _Optional[str] = ..., method: _Optional[str] = ..., kind: _Optional[str] = ..., context_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., name: _Optional[str] = ..., content: _Optional[bytes] = ..., settings: _Optional[str] = ..., digest: _Optional[bytes] = ..., state: _Optional[int] = ..., editable: _Optional[bool] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., intent: _Optional[str] = ..., language: _Optional[str] = ..., incarnation: _Optional[str] = ..., cells: _Optional[int] = ..., submitter: _Optional[str] = ..., votes: _Optional[_Union[Votes, _Mapping]] = ...) -> None: ...
+
+class Votes(_message.Message):
+    __slots__ = ("voters", "state", "edit")
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EDIT_FIELD_NUMBER: _ClassVar[int]
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    state: int
+    edit: bytes
+    def __init__(self, voters: _Optional[_Iterable[str]] = ..., state: _Optional[int] = ..., edit: _Optional[bytes] = ...) -> None: ...
 
 class ListPendingRequest(_message.Message):
     __slots__ = ()

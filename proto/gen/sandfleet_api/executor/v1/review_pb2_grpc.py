@@ -78,7 +78,8 @@ class ReviewServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Answer(self, request, context):
-        """Answers a review. The answer is a statement that the fleet has signed for this sandbox; it is used once.
+        """Answers a review, or keeps the approvals that it has so far (verb "vote"), so that they outlive a change of the fleet's leader. The
+        answer is a statement that the fleet has signed for this sandbox; it is used once.
         FAILED_PRECONDITION  the sandbox has let something run since, or it is another request (reason ReviewChanged): to be asked again.
         The request cannot be edited (NotEditable). Not to be retried.
         NOT_FOUND            no such review waits: it was answered, or its caller has gone. Not to be retried.

@@ -44,7 +44,8 @@ class ReviewServiceStub:
       RESOURCE_EXHAUSTED  8 are watching (reason TooMany). To be retried after a pause.
     """
     Answer: _grpc.UnaryUnaryMultiCallable[_review_pb2.AnswerRequest, _review_pb2.AnswerResponse]
-    """Answers a review. The answer is a statement that the fleet has signed for this sandbox; it is used once.
+    """Answers a review, or keeps the approvals that it has so far (verb "vote"), so that they outlive a change of the fleet's leader. The
+    answer is a statement that the fleet has signed for this sandbox; it is used once.
       FAILED_PRECONDITION  the sandbox has let something run since, or it is another request (reason ReviewChanged): to be asked again.
                            The request cannot be edited (NotEditable). Not to be retried.
       NOT_FOUND            no such review waits: it was answered, or its caller has gone. Not to be retried.
@@ -68,7 +69,8 @@ class ReviewServiceAsyncStub(ReviewServiceStub):
       RESOURCE_EXHAUSTED  8 are watching (reason TooMany). To be retried after a pause.
     """
     Answer: _aio.UnaryUnaryMultiCallable[_review_pb2.AnswerRequest, _review_pb2.AnswerResponse]  # type: ignore[assignment]
-    """Answers a review. The answer is a statement that the fleet has signed for this sandbox; it is used once.
+    """Answers a review, or keeps the approvals that it has so far (verb "vote"), so that they outlive a change of the fleet's leader. The
+    answer is a statement that the fleet has signed for this sandbox; it is used once.
       FAILED_PRECONDITION  the sandbox has let something run since, or it is another request (reason ReviewChanged): to be asked again.
                            The request cannot be edited (NotEditable). Not to be retried.
       NOT_FOUND            no such review waits: it was answered, or its caller has gone. Not to be retried.
@@ -107,7 +109,8 @@ class ReviewServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _review_pb2.AnswerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_review_pb2.AnswerResponse, _abc.Awaitable[_review_pb2.AnswerResponse]]:
-        """Answers a review. The answer is a statement that the fleet has signed for this sandbox; it is used once.
+        """Answers a review, or keeps the approvals that it has so far (verb "vote"), so that they outlive a change of the fleet's leader. The
+        answer is a statement that the fleet has signed for this sandbox; it is used once.
           FAILED_PRECONDITION  the sandbox has let something run since, or it is another request (reason ReviewChanged): to be asked again.
                                The request cannot be edited (NotEditable). Not to be retried.
           NOT_FOUND            no such review waits: it was answered, or its caller has gone. Not to be retried.

@@ -1,10 +1,12 @@
 """Rules that approve by themselves: what they take, and above all what they leave to people."""
 
 import json
+from functools import partial
 
 import pytest
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord, bound_names
-from sandfleet_operator.plan.reviews.rules import Rule, approving, is_pure_expression
+from sandfleet_operator.plan.reviews.rules import Rule, is_pure_expression
+from sandfleet_operator.plan.reviews.rules import approving as approving_by
 
 KNOWN = frozenset({"x", "total", "rows"})
 PURE = ["1 + 1", "x", "total / 2", "rows[0]", "rows[1:3]", "len(rows)", "sum(rows) / len(rows)", "(x, -total)", "{1: x}",
@@ -38,11 +40,24 @@ NOT_PURE = {
 }
 
 
-def cell(code, *, digest=b"", context="default", **settings):
+approving = partial(approving_by, rules=tuple(Rule))
+
+
+def cell(code, *, digest=b"", context="default", at=("python", "first", 1), **settings):
+    """`at`: the language of its context, the name of its interpreter, and how many cells have begun in that."""
     said = {"context_id": context, **settings}
-    return Request(
-        "cell", code.encode("utf-8", "surrogateescape"), digest or code.encode(), context, "", json.dumps(said)
-    )
+    content = code.encode("utf-8", "surrogateescape")
+    return Request("cell", content, digest or code.encode(), context, "", json.dumps(said), *at)
+
+
+FRESH = ("python", "first", 0)
+
+
+def having(code):
+    """A session in which this was the first cell of its interpreter."""
+    record = SessionRecord()
+    record.approved(cell(code, at=FRESH))
+    return record
 
 
 @pytest.mark.parametrize("code", PURE)
@@ -62,15 +77,15 @@ def test_a_harmless_call_whose_name_the_session_has_bound_is_left_to_people():
 
 def test_names_are_known_once_a_cell_that_binds_them_is_approved():
     record = SessionRecord()
-    assert approving(cell("x + 1"), record) is None
-    record.approved(cell("x = 1\nimport os as system\ndef f(): pass\na, (b, c) = 1, (2, 3)"))
+    assert approving(cell("x + 1", at=FRESH), record) is None
+    record.approved(cell("x = 1\nimport os as system\ndef f(): pass\na, (b, c) = 1, (2, 3)", at=FRESH))
     assert approving(cell("x + 1"), record) is Rule.PURE_EXPRESSION
-    assert record.names["default"] == {"x", "system", "f", "a", "b", "c"}
+    assert record.names["first"] == {"x", "system", "f", "a", "b", "c"}
 
 
 def test_an_edit_counts_as_what_it_made_of_the_cell():
     record = SessionRecord()
-    record.approved(cell("x = 1"), edited=b"y = 1")
+    record.approved(cell("x = 1", at=FRESH), edited=b"y = 1")
     assert approving(cell("y"), record) is Rule.PURE_EXPRESSION
     assert approving(cell("x"), record) is None
     # What was asked for has never run.
@@ -79,8 +94,7 @@ def test_an_edit_counts_as_what_it_made_of_the_cell():
 
 @pytest.mark.parametrize("code", ["del x", "exec('del x')", "globals().clear()", "%reset -f", "def f():\n  del x"])
 def test_a_cell_that_may_unbind_names_ends_what_is_known(code):
-    record = SessionRecord()
-    record.approved(cell("x = 1"))
+    record = having("x = 1")
     record.approved(cell(code))
     record.approved(cell("x = 2"))
     assert approving(cell("x"), record) is None
@@ -97,22 +111,45 @@ def test_a_cell_that_may_unbind_names_ends_what_is_known(code):
     ],
 )
 def test_an_expression_with_settings_of_its_own_is_left_to_people(other, approved):
-    record = SessionRecord()
-    record.approved(cell("x = 1"))
+    record = having("x = 1")
     assert (approving(cell("x", **other), record) is Rule.PURE_EXPRESSION) == approved
 
 
-def test_names_of_one_context_are_unknown_in_another():
-    record = SessionRecord()
-    record.approved(cell("x = 1"))
-    record.approved(Request("context", b"", b"1", "other", "", json.dumps({"language": "python"})))
-    record.approved(Request("context", b"", b"2", "shell", "", json.dumps({"language": "bash"})))
-    assert approving(cell("x", context="other"), record) is None
-    record.approved(cell("x = 1", context="other"))
-    assert approving(cell("x", context="other"), record) is Rule.PURE_EXPRESSION
-    # In a shell a name is a program.
-    record.approved(cell("reboot = 1", context="shell"))
-    assert approving(cell("reboot", context="shell"), record) is None
+def test_names_of_one_interpreter_are_unknown_in_another():
+    record = having("x = 1")
+    assert approving(cell("x", context="other", at=("python", "second", 0)), record) is None
+    record.approved(cell("x = 1", context="other", at=("python", "second", 0)))
+    assert approving(cell("x", context="other", at=("python", "second", 1)), record) is Rule.PURE_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    ("at", "approved"),
+    [
+        (("python", "first", 1), True),
+        # A context of the same name that was deleted and made again: in a shell a constant is a command.
+        (("bash", "first", 1), False),
+        (("bash", "second", 0), False),
+        (("", "first", 1), False),
+        # Another interpreter of the same language: it has other variables, `len` perhaps among them.
+        (("python", "second", 1), False),
+        # An interpreter with variables from a copy or a save.
+        (("python", "", 1), False),
+    ],
+)
+def test_a_rule_fires_for_python_and_the_interpreter_that_it_knows(at, approved):
+    record = having("x = 1")
+    assert (approving(cell("'bash' '-c'", at=at), record) is Rule.PURE_EXPRESSION) == approved
+    assert (approving(cell("x", at=at), record) is Rule.PURE_EXPRESSION) == approved
+
+
+def test_a_fleet_that_has_not_seen_the_first_cell_knows_no_names():
+    assert approving(cell("1 + 1"), SessionRecord()) is None
+    assert approving(cell("1 + 1", at=FRESH), SessionRecord()) is Rule.PURE_EXPRESSION
+
+
+def test_an_identical_cell_of_another_interpreter_without_a_name_is_left_to_people():
+    record = having("x = 1")
+    assert approving(cell("x = 1", at=("python", "", 3)), record) is None
 
 
 def test_an_identical_cell_is_approved_again_and_nothing_else_is():
@@ -125,10 +162,9 @@ def test_an_identical_cell_is_approved_again_and_nothing_else_is():
 
 
 def test_without_rules_all_is_left_to_people():
-    record = SessionRecord()
-    record.approved(cell("x = 1"))
-    assert approving(cell("x = 1"), record, ()) is None
-    assert approving(cell("x"), record, ()) is None
+    record = having("x = 1")
+    assert approving(cell("x = 1"), record, rules=()) is None
+    assert approving(cell("x"), record, rules=()) is None
 
 
 def test_the_version_before_is_that_of_the_same_file_or_context():

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from sandfleet_api.executor.v1 import review_pb2
 
 from sandfleet_operator.api.errors import Code, FleetError
+from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, KubeError, Ref
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
@@ -42,13 +43,16 @@ class KubernetesReviewed:
         # The most that a template has demanded while the fleet has looked, by sandbox.
         self._approvals: Recent[str, int] = Recent(REMEMBERED)
 
-    def _approvals_of(self, sandbox_id: str, template: str) -> int:
-        """Where the template is gone or unreadable, as many as it has demanded before, or the most there is."""
+    def _demands(self, sandbox_id: str, template: str) -> tuple[int, Sequence[ReviewRule]]:
+        """How many have to approve, and the rules that do so without them.
+
+        Where the template is gone or unreadable: as many as it has demanded before, or the most there is, and no rule.
+        """
         known = self._approvals.get(sandbox_id) or 0
-        demanded = self._kubernetes.catalog.approvals(sandbox_id.partition("/")[0], template)
-        most = max(known, demanded if demanded is not None else known or MAX_APPROVALS)
+        spec = self._kubernetes.catalog.template_spec(sandbox_id.partition("/")[0], template)
+        most = max(known, spec.approvals if spec is not None else known or MAX_APPROVALS)
         self._approvals.put(sandbox_id, most)
-        return most
+        return most, spec.review_rules if spec is not None else ()
 
     def find(self, sandbox_id: str) -> Reviewed | None:
         session = self._kubernetes.session_of(sandbox_id)
@@ -72,8 +76,11 @@ class KubernetesReviewed:
         )
         way = pod_way(self._credentials, executor)
         inline = found.spec.inline
-        approvals = inline.approvals if inline is not None else self._approvals_of(sandbox_id, found.spec.template)
-        return Reviewed(sandbox_id=sandbox_id, holder="", lease_expires=None, way=way, approvals=approvals)
+        if inline is not None:
+            approvals, rules = inline.approvals, inline.review_rules
+        else:
+            approvals, rules = self._demands(sandbox_id, found.spec.template)
+        return Reviewed(sandbox_id=sandbox_id, holder="", lease_expires=None, way=way, approvals=approvals, rules=rules)
 
     def _of_session(self, sandbox_id: str, session: Sandbox) -> Reviewed:
         assert session.claim is not None
@@ -84,12 +91,14 @@ class KubernetesReviewed:
             session_id=session_id(sandbox_id.partition("/")[0], object_of(session.claim)),
             contract=session.contract,
         )
+        approvals, rules = self._demands(sandbox_id, session.template)
         return Reviewed(
             sandbox_id=sandbox_id,
             holder=session.claim.key.holder,
             lease_expires=convert.sandbox_message(session).lease_expires,
             way=pod_way(self._credentials, executor),
-            approvals=self._approvals_of(sandbox_id, session.template),
+            approvals=approvals,
+            rules=rules,
         )
 
     def ids(self) -> list[str]:
