@@ -334,8 +334,8 @@ def audit_page() -> str:
         "## What has no record",
         "",
         paragraph(
-            "Calls that only show what the caller may see (`List`, `Watch`, `Explain`, …), `Get` without access, and "
-            "renewals that succeed. What runs in a sandbox is in its journal, and objects that people write with "
+            "Calls that only show what the caller may see (`List`, `Watch`, `Explain`, …), and `Get` without "
+            "access. What runs in a sandbox is in its journal, and objects that people write with "
             "kubectl are in the API server's own audit log."
         ),
     ]

@@ -20,10 +20,12 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
+from sandfleet_operator.executors.tokens import MAX_LIFETIME
+from sandfleet_operator.fleet.kubernetes import feed
+from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate
-from sandfleet_operator.fleet.kubernetes.sessions.shown import TOKEN_LIFETIME
 from support.fleet.gateway import fleet_world
-from support.fleet.on_kubernetes import POD_UID, SYSTEM, new_signing
+from support.fleet.on_kubernetes import POD_UID, SYSTEM, TURNS, new_signing
 from support.kubernetes import world as kubernetes_world
 
 
@@ -36,7 +38,11 @@ async def world():
         yield made
 
 
-REVIEWED = {"sandfleet.io/component": "sandbox", "sandfleet.io/contract": "reviewed"}
+ONE = Ref(CODE_SANDBOX, "team", "one")
+ALICE = (("authorization", "Bearer alice"),)
+READY = [
+    {"type": "Ready", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+]
 
 
 # What is given.
@@ -57,7 +63,7 @@ async def test_who_may_get_the_object_gets_the_way_to_its_executor(world):
         "team.one",
         "interpreter process filesystem session ports tools",
     )
-    assert claims["exp"] - claims["iat"] <= TOKEN_LIFETIME + 1
+    assert claims["exp"] - claims["iat"] <= MAX_LIFETIME + 1
     assert access.token_expires.seconds == claims["exp"]
 
 
@@ -203,12 +209,57 @@ async def test_one_that_the_operator_has_not_seen_is_not_ready(world):
     "brought", [{"env": [{"name": "BASH_ENV", "value": "/workspace/x"}]}, {"workspace": {"claimName": "earlier"}}]
 )
 async def test_a_reviewed_one_that_brings_what_no_reviewer_has_seen_is_not_opened(world, brought):
-    pod = {"metadata": {"name": "one", "namespace": "team", "labels": REVIEWED}}
-    await world.kube.create({"apiVersion": "v1", "kind": "Pod", **pod, "spec": {"containers": []}})
     await world.add(spec={"contract": "Reviewed", **brought})
     refused = await world.refusal(PreconditionFailed)
     assert refused.reason == "ContractNotSupported"
     assert "may bring code that no reviewer has seen" in refused.message
+
+
+VICTIM = {"podName": "victim", "podUID": "uid-of-the-victim", "address": "10.0.0.66:50051"}
+
+
+async def the_victim(world):
+    """A pod of another namespace, which its own object names."""
+    await world.add("victim", "other", status=False)
+    await world.say("victim", "other", **VICTIM)
+    world.kube.allowed |= {("alice", "create/connect", "team", "one")}
+
+
+@pytest.mark.parametrize("name", ["victim", "one"])
+async def test_a_status_that_names_a_pod_of_another_namespace_gives_no_token_and_no_way(world, name, monkeypatch):
+    await the_victim(world)
+    await world.add(status=False)
+    # The pod of the own object is there; its status is written by an account of the namespace.
+    world.run(await world.kube.get(ONE), {**VICTIM, "podName": "one", "podUID": "own", "address": "10.0.0.7:50051"})
+    status = {**VICTIM, "podName": name, "conditions": READY}
+    await world.kube.merge(ONE, {"status": status}, "status")
+    refused = await world.refusal(PreconditionFailed)
+    assert (refused.reason, "which is not its own" in refused.message) == ("PodStarting", True)
+    route = FleetServiceStub(world.channel()).Route(fleet_pb2.RouteRequest(sandbox_id="team/one"), metadata=ALICE)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await route
+    # Control: where the status is believed, the caller gets a token for the victim's executor.
+    monkeypatch.setattr(KubernetesFleet, "endpoint", lambda _self, sandbox: feed.endpoint(sandbox))
+    _, access = await world.fleet().access("team/one", wait=10)
+    assert access.address == VICTIM["address"]
+    assert jwt.decode(access.token, options={"verify_signature": False})["aud"] == VICTIM["podUID"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ownerReferences": []},
+        {"ownerReferences": [{"kind": "CodeSandbox", "name": "two", "uid": "of-another"}]},
+        {"uid": "a-later-one"},
+    ],
+    ids=["no owner", "another's", "another uid"],
+)
+async def test_a_pod_of_the_own_namespace_has_to_name_the_object_too(world, changes):
+    await world.add()
+    world.run(await world.kube.get(ONE), {"podName": "one", "podUID": POD_UID, "address": "10.0.0.7:50051"}, **changes)
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    assert (await world.refusal(PreconditionFailed)).reason == "PodStarting"
 
 
 @pytest.mark.smoke

@@ -25,7 +25,7 @@ from sandfleet_api.executor.v1 import (
     tools_pb2_grpc,
 )
 
-from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.config import ANY_KEY, ExecutorConfig
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
@@ -133,7 +133,8 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
 
 def verifier_of(config: ExecutorConfig) -> TokenVerifier:
     """Raises ConfigError."""
-    authority = read_authority(config.keys_authority) if config.keys_authority else None
+    named = config.keys_authority
+    authority = read_authority(named) if named and named != ANY_KEY else None
     return TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
 
 
@@ -147,6 +148,7 @@ async def serve(config: ExecutorConfig, group: cgroup.Groups, on_ready: Callable
     session = Session(
         config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews, journal=journal
     )
+    verifier.session = lambda: session.session_id
     meter = SandboxMeter(session)
     journal.begin(lambda: convert_journal.opened(session))
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)

@@ -198,7 +198,11 @@ class LocalExecutor(ExecutorUnderTest):
         return {
             "sandbox_id": f"sandbox-{number}",
             "sandbox_uid": f"t{os.getpid()}-{number}",
-            **({"listen": f"127.0.0.1:{free_port()}"} if rig.port else {"socket": str(folder / "x.sock")}),
+            **(
+                {"listen": f"127.0.0.1:{free_port()}", "keys_authority": "any"}
+                if rig.port
+                else {"socket": str(folder / "x.sock")}
+            ),
             "workspace": str(folder / "w"),
             "state_dir": str(folder / "s"),
             "private_dir": str(folder / "p"),

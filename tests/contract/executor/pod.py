@@ -198,6 +198,7 @@ class PodExecutor(ExecutorUnderTest):
             "private_dir": PRIVATE,
             "keys_file": "/run/sandfleet/keys/keys.json",
             "listen": f"0.0.0.0:{PORT}",
+            "keys_authority": "any",
             "isolation": rig.isolation,
             **own,
             "limits": {"processes": PROCESSES, **own.get("limits", {})},

@@ -379,5 +379,5 @@ async def test_what_an_earlier_session_has_planted_breaks_nothing(declaring, pla
 )
 async def test_an_invalid_requirement_is_a_bad_configuration(host, packages):
     paths = {"workspace": "/w", "private_dir": "/p", "keys_file": "/k"}
-    config = {"sandbox_id": "s", "listen": "127.0.0.1:1", **paths}
+    config = {"sandbox_id": "s", "listen": "127.0.0.1:1", "keys_authority": "any", **paths}
     assert "cannot declare package" in await host.refusal({**config, "packages": packages})

@@ -1,17 +1,21 @@
 """The fleet's service on Kubernetes over an API server in memory that answers reviews as it is told."""
 
+import asyncio
 import time
 
 import pytest
 from sandfleet._fleets.cluster import Place
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire.channel import open_channel
-from sandfleet_operator.api.kube import CODE_SANDBOX, Ref, ServerError
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Ref, ServerError
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS
 from sandfleet_operator.executors.signing import Signing
+from sandfleet_operator.plan.pods.names import CONTRACT, SANDBOX, own_labels
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import MemoryKube
 
+# More turns of the loop than a watch needs for one event.
+TURNS = 40
 SYSTEM = "sandfleet-system"
 POD_UID = "6f1c2a52-7f6b-4a56-9d0c-0d4dbd2f7c11"
 
@@ -109,7 +113,29 @@ class World:
             )
             for one in conditions
         ]
+        found = await self.kube.get(Ref(CODE_SANDBOX, namespace, name))
+        if full["podUID"] and full["address"]:
+            self.run(found, full)
+            # The fleet's watch sees the pod.
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
         await self.kube.merge(Ref(CODE_SANDBOX, namespace, name), {"status": full}, "status")
+
+    def run(self, sandbox, status, **changes):
+        """The pod that the status names, as operator and kubelet have left it; `changes` are of its metadata."""
+        namespace, name = sandbox["metadata"]["namespace"], sandbox["metadata"]["name"]
+        contract = sandbox["spec"].get("contract", "Autonomous").lower()
+        metadata = {
+            "namespace": namespace,
+            "name": status["podName"],
+            "uid": status["podUID"],
+            "labels": own_labels(**{SANDBOX: name, CONTRACT: contract}),
+            "ownerReferences": [{"kind": "CodeSandbox", "name": name, "uid": sandbox["metadata"]["uid"]}],
+            **changes,
+        }
+        state = {"phase": "Running", "podIP": status["address"].rpartition(":")[0]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}, "status": state}
+        self.kube.cluster.commit(Ref(POD, metadata["namespace"], metadata["name"]), pod)
 
     async def refusal(self, kind, token="alice", sandbox="team/one", **options):
         with pytest.raises(kind) as caught:

@@ -15,6 +15,7 @@ from sandfleet_executor.core.services import parse
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
 # Who may run code. With `brokered` code calls tools of the host, with `reviewed` a person approves each execution.
+ANY_KEY = "any"
 AUTONOMOUS, BROKERED, REVIEWED = "autonomous", "brokered", "reviewed"
 CONTRACTS = (AUTONOMOUS, BROKERED, REVIEWED)
 # In a pod the configuration comes from the environment: the object, the pod's uid, and user code's variables.
@@ -90,7 +91,8 @@ class ExecutorConfig:
     preload: Sequence[str] = ()
     # Of the session: its tokens repeat it.
     contract: str = AUTONOMOUS
-    # The public key, as base64 of its DER form, that has to have signed each key in `keys_file`; None: any key counts.
+    # The public key, as base64 of its DER form, that has to have signed each key in `keys_file`. ANY_KEY: each key in
+    # the file counts. Without a value, too, but only on one machine, where nothing but the fleet can write the file.
     keys_authority: str | None = None
 
     @property
@@ -105,6 +107,11 @@ class ExecutorConfig:
         self._check_paths()
         if (self.socket is None) == (self.listen is None):
             raise ConfigError("cannot take the configuration: give either socket or listen")
+        if self.listen is not None and not self.keys_authority:
+            why = (
+                "other accounts of a namespace may write the keys of tokens, and keys_authority does not say who signs"
+            )
+            raise ConfigError(f"cannot serve on a network: {why} them")
         if self.network not in NETWORKS:
             raise ConfigError(f"cannot take network={self.network!r}: it is one of {', '.join(NETWORKS)}")
         if self.isolation not in ISOLATIONS:

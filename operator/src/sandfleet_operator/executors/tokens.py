@@ -20,8 +20,11 @@ CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports", "to
 FLEET_SCOPES = ("session", "admin", "review")
 # Of the snapshotter, for one transfer.
 SNAPSHOT_SCOPES = ("snapshot",)
-# Seconds for which a token is valid at most, even with a longer lease.
-MAX_LIFETIME = 86400.0
+# Seconds for which a token is valid at most, even with a longer lease: a caller whose rights were taken away gets no
+# next one. Clients fetch theirs by themselves.
+MAX_LIFETIME = 900.0
+# Seconds for which the snapshotter's token for one transfer is valid, which may wait for its turn.
+TRANSFER_LIFETIME = 3600.0
 # Seconds in which an answer to a review has to reach its executor.
 ANSWER_LIFETIME = 60.0
 # Seconds for which a process may still sign with an old key after the next one is due, including clock differences.
@@ -72,7 +75,7 @@ class KeyRing:
         Raises TooManyKeysError.
         """
         heirs = zip(self.keys, self.keys[1:], strict=False)
-        needed = [key for key, heir in heirs if heir.signs_from + MAX_LIFETIME + OVERLAP > now]
+        needed = [key for key, heir in heirs if heir.signs_from + TRANSFER_LIFETIME + OVERLAP > now]
         kept = (*needed, self.keys[-1])
         if len(kept) >= MAX_KEYS:
             raise TooManyKeysError(f"cannot add a token key: tokens of {len(kept)} keys may still be in use")
@@ -103,7 +106,8 @@ class Signer:
         """A token for one incarnation of one sandbox, for at most `lifetime` seconds from now."""
         now = self._clock()
         key = self.keys.signing(now)
-        issued, expires = int(now), math.ceil(now + min(lifetime, MAX_LIFETIME))
+        longest = TRANSFER_LIFETIME if tuple(scopes) == SNAPSHOT_SCOPES else MAX_LIFETIME
+        issued, expires = int(now), math.ceil(now + min(lifetime, longest))
         claims = {
             "iss": ISSUER,
             "aud": sandbox_uid,
@@ -114,6 +118,8 @@ class Signer:
             "iat": issued,
             "nbf": issued,
             "exp": expires,
+            # The audit log names the token by it.
+            "jti": secrets.token_hex(8),
         }
         return Token(jwt.encode(claims, key.private, algorithm="EdDSA", headers={"kid": key.kid}), float(expires))
 

@@ -38,21 +38,29 @@ class Decision(Enum):
     CLAIM = (
         "claim",
         "A claim was answered with a sandbox, refused, or left by its caller.",
-        ("request_id", "template", "pool", "queue", "contract", "sandbox_uid", "lease_expires"),
+        ("request_id", "template", "pool", "queue", "contract", "sandbox_uid", "lease_expires", "token_id", "expires"),
     )
     ACCESS = (
         "access",
         "A caller got, or did not get, a token for a sandbox's executor or the way to it through the gateway.",
-        ("sandbox_uid", "by", "expires"),
+        ("sandbox_uid", "by", "token_id", "expires"),
     )
-    RENEWAL = ("renewal", "The lease of a session was not prolonged. Renewals that succeed have no record.", ())
+    RENEWAL = (
+        "renewal",
+        "The lease of a session was prolonged, with a new token for its caller, or was not.",
+        ("sandbox_uid", "lease_expires", "token_id", "expires"),
+    )
     RELEASE = ("release", "A caller ended a session.", ())
     SUSPENSION = (
         "suspension",
         "A caller had a session suspended. With a `snapshot_id` nothing but that snapshot is left of it.",
         ("force", "snapshot_id"),
     )
-    RESUMPTION = ("resumption", "A caller took a suspended session on.", ("sandbox_uid", "lease_expires"))
+    RESUMPTION = (
+        "resumption",
+        "A caller took a suspended session on.",
+        ("sandbox_uid", "lease_expires", "token_id", "expires"),
+    )
     PREEMPTION = (
         "preemption",
         "The fleet took a session's quota back for its owner, and keeps the session.",

@@ -48,6 +48,9 @@ def test_a_required_key_has_to_be_a_text(name, value):
         ({"socket": 3}, "socket=3: it has to be an absolute path"),
         ({"socket": None}, "give either socket or listen"),
         ({"listen": "0.0.0.0:1"}, "give either socket or listen"),
+        # Each key that an account of the namespace adds to the file would count.
+        ({"socket": None, "listen": "0.0.0.0:1"}, "keys_authority does not say who signs"),
+        ({"socket": None, "listen": "0.0.0.0:1", "keys_authority": ""}, "keys_authority does not say who signs"),
         ({"network": "all"}, "network='all': it is one of none, pod"),
         ({"workspace": "w"}, "workspace"),
         ({"private_dir": "../p"}, "private_dir"),
@@ -65,6 +68,13 @@ def test_an_invalid_configuration_is_refused_with_a_reason(change, why):
     with pytest.raises(ConfigError, match=r"^cannot ") as refused:
         ExecutorConfig.parse({**LOCAL, **change})
     assert why in str(refused.value)
+
+
+def test_an_executor_on_a_network_starts_where_its_manifest_says_who_signs_its_keys():
+    served = {**NEEDED, "listen": "0.0.0.0:1"}
+    assert ExecutorConfig.parse({**served, "keys_authority": "a-key"}).keys_authority == "a-key"
+    # Control: on one machine the file is the fleet's own, and nothing signs it.
+    assert ExecutorConfig.parse(LOCAL).keys_authority is None
 
 
 def test_limits_can_be_lowered():

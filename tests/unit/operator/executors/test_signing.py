@@ -13,8 +13,8 @@ from sandfleet_operator.executors import signing
 from sandfleet_operator.executors.signing import PROPAGATION, Signing, SigningError, load_or_create, read, rotate
 from sandfleet_operator.executors.tokens import (
     MAX_KEYS,
-    MAX_LIFETIME,
     OVERLAP,
+    TRANSFER_LIFETIME,
     KeyRing,
     Signer,
     TokenKey,
@@ -138,7 +138,7 @@ def test_an_old_key_stays_until_its_last_token_has_expired():
     first = KeyRing((TokenKey.new(NOW),))
     second = first.rotated(NOW + 1000, 300.0)
     assert kids(second)[0] == kids(first)[0]
-    over = NOW + 1300 + MAX_LIFETIME + OVERLAP
+    over = NOW + 1300 + TRANSFER_LIFETIME + OVERLAP
     assert kids(second.rotated(over - 1, 300.0))[:2] == kids(second)
     assert kids(second.rotated(over, 300.0))[0] == kids(second)[1]
 

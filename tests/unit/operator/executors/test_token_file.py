@@ -6,7 +6,7 @@ import json
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from sandfleet_operator.executors.tokens import MAX_LIFETIME, OVERLAP, FileSigner
+from sandfleet_operator.executors.tokens import MAX_LIFETIME, OVERLAP, TRANSFER_LIFETIME, FileSigner
 from support.fleet.builders import NOW
 
 
@@ -86,7 +86,7 @@ def test_an_old_key_stays_public_until_its_tokens_are_over(signer, clock, tmp_pa
     new = issue(signer, lifetime=1000.0)
     assert jwt.get_unverified_header(old.text) != jwt.get_unverified_header(new.text)
     assert read(old, tmp_path)["exp"] < read(new, tmp_path)["exp"]
-    clock.now += MAX_LIFETIME + OVERLAP
+    clock.now += TRANSFER_LIFETIME + OVERLAP
     signer.rotate()
     assert jwt.get_unverified_header(old.text)["kid"] not in public_keys(tmp_path)
     assert read(new, tmp_path)

@@ -9,6 +9,8 @@ from typing import Any
 ISSUER = "sandfleet"
 # Clocks of one cluster differ a little.
 LEEWAY_SECONDS = 5.0
+# No caller of a claim gets these.
+CONTROL_SCOPES = frozenset({"admin", "snapshot"})
 
 
 class TokenReason(enum.Enum):
@@ -34,6 +36,8 @@ class Caller:
     """Who calls. Times are seconds since the epoch."""
 
     holder: str
+    # The session that the token is for.
+    session: str
     scopes: frozenset[str]
     contract: str
     not_before: float
@@ -48,10 +52,11 @@ def read_claims(claims: Mapping[str, Any], audience: str, contract: str = "auton
         raise TokenError(TokenReason.FOREIGN, "cannot accept the token: it is for another sandbox")
     if _text(claims, "contract") != contract:
         raise TokenError(TokenReason.INVALID, f"cannot accept the token: the contract of this sandbox is {contract}")
-    _text(claims, "sid")
     _moment(claims, "iat")
     scopes = frozenset(_text(claims, "scope").split())
-    return Caller(_text(claims, "sub"), scopes, contract, _moment(claims, "nbf"), _moment(claims, "exp"))
+    return Caller(
+        _text(claims, "sub"), _text(claims, "sid"), scopes, contract, _moment(claims, "nbf"), _moment(claims, "exp")
+    )
 
 
 def check_time(caller: Caller, now: float) -> None:
@@ -60,6 +65,15 @@ def check_time(caller: Caller, now: float) -> None:
         raise TokenError(TokenReason.EXPIRED, "cannot accept the token: it has expired")
     if now < caller.not_before - LEEWAY_SECONDS:
         raise TokenError(TokenReason.INVALID, "cannot accept the token: it is not valid yet")
+
+
+def check_session(caller: Caller, session: str) -> None:
+    """Raises TokenError when the token is for another session than the sandbox serves; "": it serves none yet.
+
+    The control plane's own tokens are for the sandbox, whichever session it gets.
+    """
+    if session and caller.session != session and not caller.scopes & CONTROL_SCOPES:
+        raise TokenError(TokenReason.FOREIGN, "cannot accept the token: it is for another session")
 
 
 def check_scope(caller: Caller, scope: str) -> None:

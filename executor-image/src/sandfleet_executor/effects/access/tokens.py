@@ -25,6 +25,7 @@ from sandfleet_executor.core.access.token_claims import (
     TokenError,
     TokenReason,
     check_scope,
+    check_session,
     check_time,
     read_claims,
 )
@@ -80,6 +81,8 @@ class TokenVerifier:
         self._file_mark: tuple[int, int, int] | None = None
         self._next_forced_read = 0.0
         self._cache: OrderedDict[str, Caller] = OrderedDict()
+        # The session that the sandbox serves; empty before it serves any.
+        self.session: Callable[[], str] = lambda: ""
         self._refresh()
 
     def verify(self, token: str, scope: str) -> Caller:
@@ -95,6 +98,7 @@ class TokenVerifier:
             self._cache.move_to_end(token)
             # The wall clock may jump, so the times are checked at each call.
             check_time(caller, now)
+        check_session(caller, self.session())
         check_scope(caller, scope)
         return caller
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jwt
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.values import Sandbox
@@ -36,9 +37,28 @@ def _claim_asked(request: Any) -> Details:
     return {name: value for name in named if (value := getattr(request, name))}
 
 
+def _token(access: Any) -> Details:
+    """The token that the caller got, by its id: never the token itself."""
+    try:
+        claims = jwt.decode(access.token, options={"verify_signature": False})
+    except jwt.PyJWTError:
+        return {}
+    return {"token_id": str(claims.get("jti", "")), "expires": _seconds(access.token_expires)}
+
+
 def _bound_details(answer: Any) -> Details:
     sandbox = answer.bound.sandbox
-    return {"sandbox_uid": sandbox.sandbox_uid, "lease_expires": _seconds(sandbox.lease_expires)}
+    return {
+        "sandbox_uid": sandbox.sandbox_uid,
+        "lease_expires": _seconds(sandbox.lease_expires),
+        **_token(answer.bound.access),
+    }
+
+
+def _renewed_details(answer: Any) -> Details:
+    sandbox = answer.sandbox
+    said: Details = {"sandbox_uid": sandbox.sandbox_uid, "lease_expires": _seconds(sandbox.lease_expires)}
+    return said | _token(answer.access)
 
 
 def _claim_details(answer: Any) -> Details:
@@ -47,7 +67,7 @@ def _claim_details(answer: Any) -> Details:
 
 
 def _get_details(answer: Any) -> Details:
-    return {"sandbox_uid": answer.sandbox.sandbox_uid, "expires": _seconds(answer.access.token_expires)}
+    return {"sandbox_uid": answer.sandbox.sandbox_uid, **_token(answer.access)}
 
 
 def _review_asked(request: Any) -> Details:
@@ -79,7 +99,7 @@ RULES: Mapping[str, Rule | None] = {
         answers=_has_bound,
     ),
     "Release": Rule(decision=Decision.RELEASE),
-    "Renew": Rule(decision=Decision.RENEWAL, quiet=True),
+    "Renew": Rule(decision=Decision.RENEWAL, given=_renewed_details),
     "Suspend": Rule(
         decision=Decision.SUSPENSION,
         asked=lambda request: {"force": request.force},

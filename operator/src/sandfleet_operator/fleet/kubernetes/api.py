@@ -299,7 +299,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         self.check_serving("find the way to a sandbox")
         known = self._sessions.of(request.sandbox_id)
         if known is None:
-            found = feed.endpoint(await self._sessions.read(namespace, name))
+            found = self._kubernetes.endpoint(await self._sessions.read(namespace, name))
             address, uid = found.address, found.pod_uid
         else:
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)

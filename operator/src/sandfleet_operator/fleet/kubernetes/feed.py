@@ -71,6 +71,10 @@ class Endpoint:
     address: str
     pod_uid: str
 
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0]
+
 
 def sandbox_id(sandbox: CodeSandbox) -> str:
     return f"{sandbox.meta.namespace}/{sandbox.meta.name}"
@@ -87,7 +91,10 @@ def parse_id(text: str, *, doing: str) -> tuple[str, str]:
 
 
 def endpoint(sandbox: CodeSandbox) -> Endpoint:
-    """Raises FleetError where no code can be run in it now, with the reason of its Ready condition."""
+    """The way to a ready sandbox as its status has it: see `KubernetesFleet.endpoint`.
+
+    Raises FleetError where no code can be run in it now, with the reason of its Ready condition.
+    """
     name, status = sandbox_id(sandbox), sandbox.status
     ready = _condition(sandbox, ConditionType.READY)
     if sandbox.meta.deleting or _is_true(_condition(sandbox, ConditionType.EXPIRED)):
@@ -95,15 +102,15 @@ def endpoint(sandbox: CodeSandbox) -> Endpoint:
         raise FleetError(Problem(Code.NOT_FOUND, why, f"cannot open sandbox {name}: it has ended ({why})", name))
     if ready is None:
         why = "the operator has not looked at it yet; if it lasts, see whether it runs"
-        raise _closed(name, Reason.POD_STARTING.value, why)
+        raise closed(name, Reason.POD_STARTING.value, why)
     if ready.status != "True":
-        raise _closed(name, ready.reason, ready.message or f"its Ready condition is {ready.status}")
+        raise closed(name, ready.reason, ready.message or f"its Ready condition is {ready.status}")
     if not (status.address and status.pod_uid):
-        raise _closed(name, Reason.POD_STARTING.value, "its status names no address")
+        raise closed(name, Reason.POD_STARTING.value, "its status names no address")
     return Endpoint(status.address, status.pod_uid)
 
 
-def _closed(name: str, reason: str, why: str) -> FleetError:
+def closed(name: str, reason: str, why: str) -> FleetError:
     message = f"cannot open sandbox {name}: {reason}: {why}"
     return FleetError(Problem(Code.FAILED_PRECONDITION, reason, message, name, passing=reason in PASSING))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import (
@@ -29,7 +30,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.incarnations import Preparation
-from sandfleet_operator.fleet.kubernetes import adoption
+from sandfleet_operator.fleet.kubernetes import adoption, feed
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, new_name
@@ -52,6 +53,7 @@ from sandfleet_operator.plan.claims.lease_end import lease_end_patch
 from sandfleet_operator.plan.claims.record import Record, object_of
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress_probe import Known
+from sandfleet_operator.plan.sandbox.binding import is_its
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
@@ -349,6 +351,20 @@ class KubernetesFleet:
         namespace, _, own = name.partition("/")
         found = self._store.get(Ref(CODE_SANDBOX, namespace, own))
         return readable(found) if found else None
+
+    def endpoint(self, sandbox: CodeSandbox) -> feed.Endpoint:
+        """The way to a ready CodeSandbox without a session. Raises FleetError.
+
+        The status says which pod serves it, and accounts of the namespace may write the status. So the pod has to be
+        one of the object's own namespace, and has to name the object.
+        """
+        said = feed.endpoint(sandbox)
+        found = self._store.get(Ref(POD, sandbox.meta.namespace, sandbox.status.pod))
+        pod = pod_of(found) if found else None
+        if pod is None or (pod.uid, pod.address) != (said.pod_uid, said.host) or not is_its(sandbox, pod):
+            why = f"its status names pod {sandbox.status.pod[:80]!r} at {said.address[:80]}, which is not its own"
+            raise feed.closed(feed.sandbox_id(sandbox), Reason.POD_STARTING.value, why)
+        return said
 
     def contract_of(self, sandbox: CodeSandbox) -> str:
         """As its pod was made."""

@@ -277,7 +277,7 @@ def _amounts(resources: Resources) -> dict[str, str]:
 
 
 def trusting(pod: Mapping[str, Any], authority: str) -> dict[str, Any]:
-    """The same pod, whose executor takes only keys that this authority has signed; empty: it takes any.
+    """The same pod, whose executor takes only keys that this authority has signed; without one it does not start.
 
     The key is no part of the hash that tells pods apart: executors that know the variable come with a new image.
     """

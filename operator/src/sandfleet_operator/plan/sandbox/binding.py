@@ -86,6 +86,15 @@ def _proved(sandbox: CodeSandbox, pod: BoundPod) -> Binding | None:
     return made if record.uid or _is_same(_hint(sandbox), made) else None
 
 
+def is_its(sandbox: CodeSandbox, pod: BoundPod) -> bool:
+    """Whether the pod says by itself that it is this CodeSandbox's, whatever the status of the object says.
+
+    Accounts of a namespace may write the status of its CodeSandboxes. Only the control plane's writes put an object
+    into a pod: as its owner, or, before that is written, as the object of the claim that the pod serves.
+    """
+    return pod.owner == sandbox.meta.uid or _proved(sandbox, pod) is not None
+
+
 def _is_about(record: Record, sandbox: CodeSandbox) -> bool:
     return record.object == sandbox.meta.name and record.uid in {"", sandbox.meta.uid}
 

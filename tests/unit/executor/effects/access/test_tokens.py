@@ -97,6 +97,17 @@ def test_a_wrong_claim_is_refused_with_its_reason(world, claims, reason):
     assert world.refusal(world.token(**claims)) is reason
 
 
+def test_a_token_of_another_session_is_refused_once_one_is_open(world):
+    stolen = world.token(sid="another")
+    # Control: before a session is open it counts, as all tokens for this sandbox do.
+    assert world.verifier.verify(stolen, "interpreter").session == "another"
+    world.verifier.session = lambda: "sb-1"
+    assert world.refusal(stolen) is TokenReason.FOREIGN
+    assert world.verifier.verify(world.token(), "interpreter")
+    # The control plane's own token is for the sandbox, whichever session it gets.
+    assert world.verifier.verify(world.token(sid="another", scope="session admin"), "session")
+
+
 @pytest.mark.parametrize("missing", sorted(CLAIMS))
 def test_each_claim_is_required(world, missing):
     claims = {name: value for name, value in CLAIMS.items() if name != missing}

@@ -15,7 +15,6 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.executors.contact import Credentials, Executor
 from sandfleet_operator.executors.reviews import ReviewClient, pod_way
 from sandfleet_operator.fleet import convert
-from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.fleet.reviews.webhook import Webhook
@@ -62,7 +61,7 @@ class KubernetesReviewed:
         if found is None:
             return None
         try:
-            endpoint = feed.endpoint(found)
+            endpoint = self._kubernetes.endpoint(found)
         except FleetError as error:
             if error.problem.code is Code.NOT_FOUND:
                 return None

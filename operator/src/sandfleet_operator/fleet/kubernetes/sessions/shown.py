@@ -13,7 +13,7 @@ from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.contact import Credentials
-from sandfleet_operator.executors.tokens import CALLER_SCOPES
+from sandfleet_operator.executors.tokens import CALLER_SCOPES, MAX_LIFETIME
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD
@@ -23,8 +23,6 @@ from sandfleet_operator.plan.claims.record import object_of, volume_of_workspace
 from sandfleet_operator.plan.pods.names import session_id
 
 MAX_HOLDER = 256
-# Seconds that a caller's access outlives its rights. Clients fetch the next token by themselves.
-TOKEN_LIFETIME = 900.0
 
 
 class Sessions:
@@ -75,7 +73,7 @@ class Sessions:
             raise ClaimReason.SANDBOX_UNREADABLE.error(text, identity) from error
 
     def object_access(self, caller: Caller, sandbox: CodeSandbox) -> fleet_pb2.Access:
-        endpoint, contract = feed.endpoint(sandbox), self._kubernetes.contract_of(sandbox)
+        endpoint, contract = self._kubernetes.endpoint(sandbox), self._kubernetes.contract_of(sandbox)
         if contract == Contract.REVIEWED.value:
             spec = sandbox.spec
             check_brings_nothing(
@@ -86,7 +84,7 @@ class Sessions:
             sandbox_uid=endpoint.pod_uid,
             holder=caller.username[:MAX_HOLDER],
             scopes=CALLER_SCOPES,
-            lifetime=TOKEN_LIFETIME,
+            lifetime=MAX_LIFETIME,
             contract=contract,
         )
         access = convert.access_message(endpoint.address, token)

@@ -6,7 +6,7 @@ from typing import Protocol
 from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.values import Mark, Sandbox
 from sandfleet_operator.executors.contact import Credentials
-from sandfleet_operator.executors.tokens import SNAPSHOT_SCOPES
+from sandfleet_operator.executors.tokens import SNAPSHOT_SCOPES, TRANSFER_LIFETIME
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.sessions.received import Received
 from sandfleet_operator.fleet.snapshots.transfers import Party
@@ -14,7 +14,7 @@ from sandfleet_operator.plan.pods.names import session_id
 from sandfleet_operator.plan.snapshots.claims import encode_claim
 
 # Who the token of a transfer says that its holder is, and how long a transfer may wait for its turn, in seconds.
-HOLDER, TOKEN_LIFETIME = "sandfleet-snapshotter", 3600.0
+HOLDER = "sandfleet-snapshotter"
 
 
 class Sessions(Protocol):
@@ -76,7 +76,7 @@ class Parties:
             sandbox_uid=pod_uid,
             holder=HOLDER,
             scopes=SNAPSHOT_SCOPES,
-            lifetime=TOKEN_LIFETIME,
+            lifetime=TRANSFER_LIFETIME,
             contract=sandbox.contract,
         )
         return {
