@@ -49,11 +49,26 @@ def test_only_the_releases_accounts_pass(values: tuple[str, ...]) -> None:
         one for one in accounts if one["metadata"]["labels"]["app.kubernetes.io/component"] in {"operator", "fleet"}
     ]
     policies = named(rendered(*values), POLICY)
-    assert len(policies) == 3
+    assert len(policies) == 5
     for one in policies:
-        (condition,) = one["spec"]["matchConditions"]
+        condition, *_ = one["spec"]["matchConditions"]
         found = set(re.findall(r"'(system:[^']+)'", condition["expression"]))
         assert found == {f"system:serviceaccount:{NAMESPACE}:{each['metadata']['name']}" for each in control}
+
+
+def test_no_other_account_writes_a_status_or_an_object_of_the_control_plane() -> None:
+    found = {one["metadata"]["name"]: one["spec"] for one in named(rendered(), POLICY)}
+    statuses, objects = found["sandfleet-status"], found["sandfleet-control-objects"]
+    (rule,) = statuses["matchConstraints"]["resourceRules"]
+    kinds = {one["spec"]["names"]["plural"] for one in rendered() if one["kind"] == "CustomResourceDefinition"}
+    assert {one.partition("/")[0] for one in rule["resources"]} == kinds
+    assert [one["expression"] for one in statuses["validations"]] == ["false"]
+    covered = {kind for one in objects["matchConstraints"]["resourceRules"] for kind in one["resources"]}
+    assert covered == {"configmaps", "controllerrevisions", "networkpolicies"}
+    assert names.MANAGED_BY in objects["variables"][-1]["expression"]
+    assert f"'{names.PRODUCT}'" in objects["validations"][0]["expression"]
+    for one in (statuses, objects):
+        assert [each["name"] for each in one["matchConditions"]][1:] == ["by-no-controller-of-kubernetes"]
 
 
 def test_a_release_speaks_for_its_own_namespaces() -> None:

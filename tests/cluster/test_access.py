@@ -186,7 +186,7 @@ async def signing(bed: FleetBed) -> AsyncIterator[Signing]:
 async def pod(bed: FleetBed, executor_image: Cluster, signing: Signing, new_namespace) -> Json:
     namespace = new_namespace({"pod-security.kubernetes.io/enforce": "restricted"})
     create = bed.cluster.api.create
-    create(keys_config_map(namespace, signing.material.public_keys))
+    create(keys_config_map(namespace, signing.public_keys))
     create(workspace_claim(namespace, "one", wanted(), owner=None))
     create(sandbox_pod(PodRequest(namespace=namespace, name="one", wanted=wanted()), SETTINGS))
     return await asyncio.to_thread(bed.cluster.pod_ready, namespace, "one", 120)

@@ -296,7 +296,7 @@ async def test_the_head_of_a_journal_is_signed_for_who_may_run_code_and_at_the_r
     # By the key that executors know, which the authority has signed.
     key = Ed25519PublicKey.from_public_bytes(one.public_key)
     key.verify(one.signature, statement(one.session, one.pod_uid, Head(7, "a" * 64), one.time_ms))
-    published = json.loads(world.signing.material.public_keys)["keys"]
+    published = json.loads(world.signing.public_keys)["keys"]
     assert (one.key_id, base64url(one.key_signature)) in {
         (each["kid"], each["sandfleet_signature"]) for each in published
     }

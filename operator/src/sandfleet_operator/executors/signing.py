@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandfleet_operator.api.kube import SECRET, AlreadyExists, Conflict, Json, KubeError, NotFound, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.executors.authority import Authority, AuthorityError
-from sandfleet_operator.executors.tokens import MAX_KEYS, KeyRing, Signer, TokenKey, TooManyKeysError, base64url
+from sandfleet_operator.executors.tokens import DAY, MAX_KEYS, KeyRing, Signer, TokenKey, TooManyKeysError, base64url
 from sandfleet_operator.plan.pods.names import CA_CONFIG_MAP, MANAGED_BY, PRODUCT
 
 SECRET_NAME = "sandfleet-signing"  # noqa: S105 - the object's name
@@ -45,10 +44,9 @@ class Material:
     tokens: KeyRing
     resource_version: str
 
-    @cached_property
-    def public_keys(self) -> str:
-        """The JWKS for executors: they take only keys with the authority's signature."""
-        return self.tokens.public(self.authority.sign)
+    def public_keys(self, now: float) -> str:
+        """The JWKS for executors: they take only keys with the authority's signature, until their end."""
+        return self.tokens.public(self.authority.sign, now)
 
 
 async def load_or_create(kube: KubeApi, namespace: str, now: float) -> Material:
@@ -99,6 +97,8 @@ class Signing:
         self._material: Material | None = None
         self._signer: Signer | None = None
         self._published = b""
+        # The text for executors, and the version of the Secret and the day for which it was made.
+        self._public: tuple[str, int, str] = ("", 0, "")
 
     @property
     def material(self) -> Material:
@@ -113,6 +113,15 @@ class Signing:
     def signer(self) -> Signer:
         assert self._signer is not None, "load comes first"
         return self._signer
+
+    @property
+    def public_keys(self) -> str:
+        """The JWKS for executors now."""
+        now = self._clock()
+        version, day = self.material.resource_version, int(now // DAY)
+        if self._public[:2] != (version, day):
+            self._public = (version, day, self.material.public_keys(now))
+        return self._public[2]
 
     async def load(self) -> Material:
         """Raises SigningError, KubeError."""

@@ -33,6 +33,11 @@ OVERLAP = 300.0
 MAX_KEYS = 16
 # What the authority signs of a public key begins with this, so that the signature means nothing else.
 KEY_SIGNED = b"sandfleet token key\0"
+# The same for a key with the end of its use, which executors demand. Journals outlive a key, and take the one above.
+DATED_KEY_SIGNED = b"sandfleet dated token key\0"
+# Seconds for which the key that signs is published. Its end moves once a day, so that the text changes as seldom. It is
+# further away than the next rotation, and a control plane may be away for a week without an executor that shuts it out.
+DATED_SECONDS, DAY = 9 * 86400, 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,15 @@ class KeyRing:
             raise TooManyKeysError(f"cannot add a token key: tokens of {len(kept)} keys may still be in use")
         return KeyRing((*kept, TokenKey.new(now + delay)))
 
-    def public(self, sign: Callable[[bytes], bytes] | None = None) -> str:
-        """The JWKS of the public keys, each signed by `sign`. The same keys give the same text."""
-        return json.dumps({"keys": [public_jwk(key.kid, key.private.public_key(), sign) for key in self.keys]})
+    def public(self, sign: Callable[[bytes], bytes] | None = None, now: float = 0.0) -> str:
+        """The JWKS of the public keys, each signed by `sign` with its end. The same keys give the same text for a day.
+
+        A key that was replaced counts until its last tokens have expired, whoever has kept it and its signature.
+        """
+        ends = [math.ceil(heir.signs_from + TRANSFER_LIFETIME + OVERLAP) for heir in self.keys[1:]]
+        ends.append(int(now // DAY) * DAY + DATED_SECONDS)
+        pairs = zip(self.keys, ends, strict=True)
+        return json.dumps({"keys": [public_jwk(key.kid, key.private.public_key(), sign, end) for key, end in pairs]})
 
 
 class Signer:
@@ -163,11 +174,23 @@ class FileSigner(Signer):
         os.replace(temporary, self._keys_file)  # noqa: PTH105 - the atomic rename is the point
 
 
-def public_jwk(kid: str, public: Ed25519PublicKey, sign: Callable[[bytes], bytes] | None = None) -> dict[str, str]:
+def public_jwk(
+    kid: str, public: Ed25519PublicKey, sign: Callable[[bytes], bytes] | None = None, end: int = 0
+) -> dict[str, str | int]:
+    """`end`: seconds since the epoch after which executors take the key no more."""
     raw = public.public_bytes_raw()
-    key = {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": base64url(raw)}
+    key: dict[str, str | int] = {
+        "kty": "OKP",
+        "crv": "Ed25519",
+        "alg": "EdDSA",
+        "use": "sig",
+        "kid": kid,
+        "x": base64url(raw),
+    }
     if sign is not None:
         key["sandfleet_signature"] = base64url(sign(_key_statement(kid, raw)))
+        key["sandfleet_end"] = end
+        key["sandfleet_dated_signature"] = base64url(sign(_dated_statement(kid, raw, end)))
     return key
 
 
@@ -182,6 +205,10 @@ def vouched_by(key: TokenKey, sign: Callable[[bytes], bytes]) -> bytes:
 
 def _key_statement(kid: str, raw: bytes) -> bytes:
     return KEY_SIGNED + kid.encode() + b"\0" + raw
+
+
+def _dated_statement(kid: str, raw: bytes, end: int) -> bytes:
+    return DATED_KEY_SIGNED + kid.encode() + b"\0" + raw + str(end).encode()
 
 
 def base64url(data: bytes) -> str:

@@ -114,7 +114,7 @@ async def serve(
         settings,
         greet=greet or Greeter(Contacts(signing, wall_clock), wall_clock).greet,
         ask=asked_by(Contacts(signing, wall_clock, deadline=ASK_SECONDS)),
-        keys=lambda: signing.material.public_keys,
+        keys=lambda: signing.public_keys,
         leading=lambda: lease.fencing,
         clock=wall_clock,
         instance=identity,

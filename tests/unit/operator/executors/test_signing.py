@@ -10,7 +10,15 @@ from sandfleet_executor.core.access.token_claims import TokenError
 from sandfleet_executor.effects.access.tokens import TokenVerifier
 from sandfleet_operator.api.kube import CONFIG_MAP, SECRET, Forbidden, NotFound, Ref, Unreachable
 from sandfleet_operator.executors import signing
-from sandfleet_operator.executors.signing import PROPAGATION, Signing, SigningError, load_or_create, read, rotate
+from sandfleet_operator.executors.signing import (
+    PROPAGATION,
+    ROTATE_EVERY,
+    Signing,
+    SigningError,
+    load_or_create,
+    read,
+    rotate,
+)
 from sandfleet_operator.executors.tokens import (
     MAX_KEYS,
     OVERLAP,
@@ -164,6 +172,19 @@ def test_the_jwks_has_no_private_part_and_is_stable():
     ]
 
 
+def test_a_replaced_key_is_published_with_the_end_of_its_last_token_and_the_newest_with_one_that_moves():
+    ring = KeyRing((TokenKey.new(NOW), TokenKey.new(NOW + 100)))
+
+    def ends(now):
+        return [key["sandfleet_end"] for key in json.loads(ring.public(lambda data: data, now))["keys"]]
+
+    midnight = NOW // 86400 * 86400
+    assert ends(midnight) == [NOW + 100 + TRANSFER_LIFETIME + OVERLAP, midnight + 9 * 86400]
+    assert ends(midnight + 86399) == ends(midnight), "the text changes once a day"
+    # It is further away than the next rotation.
+    assert ends(midnight + 86400)[1] == midnight + 10 * 86400 > midnight + 86400 + ROTATE_EVERY + PROPAGATION
+
+
 async def test_a_rotated_key_is_published_first_and_signs_later(kube):
     now = [NOW]
     ours, theirs = (Signing(client, NAMESPACE, lambda: now[0]) for client in (kube, MemoryKube(kube.cluster)))
@@ -179,7 +200,7 @@ async def test_a_rotated_key_is_published_first_and_signs_later(kube):
         return jwt.get_unverified_header(token.text)["kid"]
 
     assert kid() == old
-    assert [key["kid"] for key in json.loads(theirs.material.public_keys)["keys"]] == [old, new]
+    assert [key["kid"] for key in json.loads(theirs.public_keys)["keys"]] == [old, new]
     now[0] += PROPAGATION
     assert kid() == new
     # A process that has not refreshed yet signs with the old key, which stays public.
@@ -233,7 +254,7 @@ async def test_the_material_is_refreshed_through_failures(kube, monkeypatch):
 
 async def test_executors_check_tokens_with_the_published_keys(kube, tmp_path):
     material = await load_or_create(kube, NAMESPACE, NOW)
-    made = keys_config_map("team", material.public_keys)
+    made = keys_config_map("team", material.public_keys(NOW))
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("team", "sandfleet-keys")
     (tmp_path / "keys.json").write_text(made["data"]["keys.json"])
     token = Signer(material.tokens, lambda: NOW).issue(

@@ -8,9 +8,11 @@ import base64
 import binascii
 import json
 import logging
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from sandfleet_executor.core.access.token_claims import (
+    LEEWAY_SECONDS,
     Caller,
     TokenError,
     TokenReason,
@@ -40,7 +43,7 @@ MAX_KEYS = 64
 # A token with an unknown kid may come before the file's change shows; a flood of them must not become a flood of reads.
 UNKNOWN_KID_REREAD_SECONDS = 1.0
 # What the authority signs begins with this, so that the signature means nothing else.
-KEY_SIGNED = b"sandfleet token key\0"
+KEY_SIGNED = b"sandfleet dated token key\0"
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +58,14 @@ _SIGNATURE_ONLY: Any = {
     "verify_sub": False,
     "verify_jti": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A key, and the time in seconds since the epoch after which it counts no more."""
+
+    public: Ed25519PublicKey
+    end: float = math.inf
 
 
 class TokenVerifier:
@@ -77,7 +88,7 @@ class TokenVerifier:
         self._keys_file = keys_file
         self._audience = audience
         self._clock = clock
-        self._keys: Mapping[str, Ed25519PublicKey] = {}
+        self._keys: Mapping[str, TokenKey] = {}
         self._file_mark: tuple[int, int, int] | None = None
         self._next_forced_read = 0.0
         self._cache: OrderedDict[str, Caller] = OrderedDict()
@@ -105,32 +116,36 @@ class TokenVerifier:
     def statement(self, text: str) -> Mapping[str, Any]:
         """The claims of a statement that is no token, whatever they say. Raises TokenError."""
         self._refresh()
-        return self._signed(text, self._clock(), MAX_STATEMENT_CHARACTERS)
+        return self._signed(text, self._clock(), MAX_STATEMENT_CHARACTERS)[0]
 
     def _check(self, token: str, now: float) -> Caller:
-        return read_claims(self._signed(token, now, MAX_TOKEN_CHARACTERS), self._audience, self._contract)
+        claims, key = self._signed(token, now, MAX_TOKEN_CHARACTERS)
+        caller = read_claims(claims, self._audience, self._contract)
+        # It is remembered, and no token counts longer than its key.
+        return replace(caller, expires=min(caller.expires, key.end))
 
-    def _signed(self, token: str, now: float, most: int) -> Mapping[str, Any]:
+    def _signed(self, token: str, now: float, most: int) -> tuple[Mapping[str, Any], TokenKey]:
         if len(token) > most:
             raise TokenError(TokenReason.INVALID, f"cannot accept the token: it has over {most} characters")
         try:
             key = self._key(jwt.get_unverified_header(token).get("kid"), now)
-            claims: Mapping[str, Any] = jwt.decode(token, key, algorithms=["EdDSA"], options=_SIGNATURE_ONLY)
+            claims: Mapping[str, Any] = jwt.decode(token, key.public, algorithms=["EdDSA"], options=_SIGNATURE_ONLY)
         # PyJWT lets a RecursionError of JSON and a ValueError of the key through.
         except (jwt.PyJWTError, ValueError, RecursionError) as error:
             raise TokenError(
                 TokenReason.INVALID, "cannot accept the token: it is malformed or its signature is wrong"
             ) from error
-        return claims
+        return claims, key
 
-    def _key(self, kid: object, now: float) -> Ed25519PublicKey:
+    def _key(self, kid: object, now: float) -> TokenKey:
         if isinstance(kid, str):
             if kid not in self._keys and not 0 <= self._next_forced_read - now <= UNKNOWN_KID_REREAD_SECONDS:
                 self._next_forced_read = now + UNKNOWN_KID_REREAD_SECONDS
                 self._file_mark = None
                 self._refresh()
-            if kid in self._keys:
-                return self._keys[kid]
+            known = self._keys.get(kid)
+            if known is not None and now < known.end + LEEWAY_SECONDS:
+                return known
         raise TokenError(TokenReason.INVALID, "cannot accept the token: it is signed by no known key")
 
     def _remember(self, token: str, caller: Caller) -> None:
@@ -156,18 +171,20 @@ class TokenVerifier:
         except (OSError, ValueError, RecursionError) as error:
             _log.warning("cannot read the keys of tokens, the old ones stay: %s", error)
             return
-        if {kid: key.public_bytes_raw() for kid, key in keys.items()} != {
-            kid: key.public_bytes_raw() for kid, key in self._keys.items()
-        }:
+        if _told_apart(keys) != _told_apart(self._keys):
             # A key that was taken away takes its tokens with it.
             self._cache.clear()
         self._keys = keys
 
 
-def read_keys(keys_file: Path, authority: ec.EllipticCurvePublicKey | None = None) -> Mapping[str, Ed25519PublicKey]:
+def _told_apart(keys: Mapping[str, TokenKey]) -> Mapping[str, tuple[bytes, float]]:
+    return {kid: (key.public.public_bytes_raw(), key.end) for kid, key in keys.items()}
+
+
+def read_keys(keys_file: Path, authority: ec.EllipticCurvePublicKey | None = None) -> Mapping[str, TokenKey]:
     """The Ed25519 keys of a JWKS file by their kid; keys of other kinds are left out. Raises OSError, ValueError.
 
-    With an `authority`, keys that it has not signed are left out, too.
+    With an `authority`, keys that it has not signed with their end are left out, too.
     """
     with keys_file.open("rb") as file:
         text = file.read(MAX_KEYS_FILE_BYTES + 1)
@@ -183,7 +200,8 @@ def read_keys(keys_file: Path, authority: ec.EllipticCurvePublicKey | None = Non
         if len(signed) < len(known):
             _log.warning("%d keys of tokens are not signed by the authority and do not count", len(known) - len(signed))
         known = signed
-    return dict(_read_key(key) for key in known)
+    pairs = ((_read_key(key), float(key["sandfleet_end"]) if authority is not None else math.inf) for key in known)
+    return {kid: TokenKey(public, end) for (kid, public), end in pairs}
 
 
 def read_authority(text: str) -> ec.EllipticCurvePublicKey:
@@ -200,8 +218,10 @@ def read_authority(text: str) -> ec.EllipticCurvePublicKey:
 def _is_signed(key: Mapping[str, Any], authority: ec.EllipticCurvePublicKey) -> bool:
     try:
         kid, public = _read_key(key)
-        signature = _base64url(key["sandfleet_signature"])
-        said = KEY_SIGNED + kid.encode() + b"\0" + public.public_bytes_raw()
+        signature, end = _base64url(key["sandfleet_dated_signature"]), key["sandfleet_end"]
+        if type(end) is not int:
+            return False
+        said = KEY_SIGNED + kid.encode() + b"\0" + public.public_bytes_raw() + str(end).encode()
         authority.verify(signature, said, ec.ECDSA(hashes.SHA256()))
     except (InvalidSignature, ValueError, KeyError, TypeError):
         return False

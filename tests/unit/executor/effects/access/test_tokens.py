@@ -16,6 +16,7 @@ from sandfleet_operator.executors.authority import Authority
 from sandfleet_operator.executors.tokens import public_jwk
 
 NOW = 1_800_000_000.0
+END = int(NOW) + 3600
 CLAIMS = {
     "iss": "sandfleet",
     "aud": "uid-1",
@@ -247,7 +248,7 @@ def authority():
 def strict(world, authority):
     """The world's verifier takes only keys that the authority has signed."""
     world.publish_signed = lambda **keys: world.replace(
-        json.dumps({"keys": [public_jwk(kid, key.public_key(), authority.sign) for kid, key in keys.items()]})
+        json.dumps({"keys": [public_jwk(kid, key.public_key(), authority.sign, END) for kid, key in keys.items()]})
     )
     world.publish_signed(k1=world.key)
     trusted = read_authority(authority.public_text)
@@ -275,10 +276,13 @@ def test_a_key_that_a_tenant_has_added_counts_only_without_an_authority(strict, 
     [
         {"x": "other"},
         {"kid": "k2"},
-        {"sandfleet_signature": ""},
-        {"sandfleet_signature": "!"},
-        {"sandfleet_signature": None},
-        {"sandfleet_signature": 7},
+        {"sandfleet_dated_signature": ""},
+        {"sandfleet_dated_signature": "!"},
+        {"sandfleet_dated_signature": None},
+        {"sandfleet_dated_signature": 7},
+        {"sandfleet_end": int(NOW) + 7200},
+        {"sandfleet_end": None},
+        {"sandfleet_end": f"{int(NOW) + 3600}"},
     ],
 )
 def test_a_signature_is_for_this_key_and_this_kid(strict, forged):
@@ -292,9 +296,27 @@ def test_a_signature_is_for_this_key_and_this_kid(strict, forged):
     assert strict.refusal(strict.token(changed["kid"], key)) is TokenReason.INVALID
 
 
+def test_a_key_that_was_replaced_counts_until_its_end_though_its_signature_is_put_back(strict, authority):
+    """Its private key is in a thief's hands, who has kept what the ConfigMap said of it."""
+    kept = strict.file.read_text()
+    token = strict.token(exp=NOW + 1e6)
+    assert strict.verifier.verify(token, "interpreter"), "it is remembered from now on"
+    strict.publish_signed(k2=Ed25519PrivateKey.generate())
+    assert strict.refusal(token) is TokenReason.INVALID
+    strict.replace(kept)
+    # Control: before its end the key counts again.
+    assert strict.verifier.verify(token, "interpreter")
+    strict.now = END + 6
+    assert strict.refusal(token) is TokenReason.EXPIRED, "no token counts longer than its key"
+    assert strict.refusal(strict.token(exp=NOW + 2e6)) is TokenReason.INVALID
+    # Control: the same without an end, as on one machine.
+    undated = TokenVerifier(strict.file, "uid-1", lambda: strict.now)
+    assert undated.verify(token, "interpreter")
+
+
 def test_a_key_that_another_authority_has_signed_does_not_count(strict):
     other = Authority.new(NOW)
-    strict.replace(json.dumps({"keys": [public_jwk("k1", strict.key.public_key(), other.sign)]}))
+    strict.replace(json.dumps({"keys": [public_jwk("k1", strict.key.public_key(), other.sign, END)]}))
     assert strict.refusal(strict.token()) is TokenReason.INVALID
 
 
