@@ -24,6 +24,7 @@ from sandfleet_executor.core.review.desk import Decision, Desk
 from sandfleet_executor.core.review.subject import Interpreter, Subject
 from sandfleet_executor.servicers.review import message
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Mark
 from sandfleet_operator.cluster.reviews import Caller
@@ -33,7 +34,6 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.fleet.reviews.tool_calls import ToolCalls
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
-from sandfleet_operator.plan.reviews.rules import Rule
 from sandfleet_operator.plan.reviews.votes import Votes
 from support.examples import examples
 
@@ -122,7 +122,7 @@ class Executor:
 
 
 REVIEWED: Any = Reviewed(
-    sandbox_id="s", holder="agent", lease_expires=None, way=Way("u", lambda: None), rules=tuple(Rule)
+    sandbox_id="s", holder="agent", lease_expires=None, way=Way("u", lambda: None), rules=tuple(ReviewRule)
 )  # type: ignore[arg-type, return-value]
 
 
@@ -411,7 +411,7 @@ async def test_the_submitter_of_code_does_not_approve_it_in_a_sandbox_without_a_
 
 
 async def test_no_rule_approves_where_the_template_names_none() -> None:
-    for rules, waits in (((), 1), (tuple(Rule), 0)):
+    for rules, waits in (((), 1), (tuple(ReviewRule), 0)):
         executor = Executor()
         await _asked(executor, b"40 + 2", runs_in=Interpreter("python", "i"))
         board = await _board(executor, rules=rules)
@@ -455,7 +455,7 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "a call counts as approved whatever the session has received since": (ToolCalls, "received", lambda *_: None),
     "an executor may pose as a tool": (board_module, "tool_calls", SimpleNamespace(KIND="another")),
     "a host that has gone is not forgotten": (ToolCalls, "withdraw", lambda *_: None),
-    "all is harmless": (board_module, "approving", lambda *_: board_module.Rule.PURE_EXPRESSION),
+    "all is harmless": (board_module, "approving", lambda *_: ReviewRule.PURE_EXPRESSION),
     "a rule's answer that was refused counts": (ReviewBoard, "_approved", _keeps_on_quietly),
 }
 

@@ -70,7 +70,7 @@ def test_a_token_says_what_an_executor_checks_and_verifies_with_the_public_file(
     }
 
 
-def test_a_token_lives_for_a_day_at_most(signer, tmp_path):
+def test_a_token_lives_for_a_quarter_of_an_hour_at_most(signer, tmp_path):
     token = issue(signer, lifetime=30 * 86400.0)
     assert read(token, tmp_path)["exp"] == token.expires == int(NOW) + MAX_LIFETIME + 1
 

@@ -13,6 +13,7 @@ from sandfleet_api.executor.v1 import review_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Mark
 from sandfleet_operator.cluster.reviews import Caller
@@ -23,7 +24,7 @@ from sandfleet_operator.fleet.reviews.webhook import Message, pending_message
 from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
-from sandfleet_operator.plan.reviews.rules import Rule, approving
+from sandfleet_operator.plan.reviews.rules import approving
 from sandfleet_operator.plan.reviews.votes import Vote, Votes
 
 # Of a caller's name, as claims keep it.
@@ -46,7 +47,7 @@ class Reviewed:
     way: Way
     # How many reviewers have to approve each request, and the rules that approve without them.
     approvals: int = 1
-    rules: Sequence[Rule] = ()
+    rules: Sequence[ReviewRule] = ()
 
 
 class ReviewedSandboxes(Protocol):
@@ -267,7 +268,7 @@ class ReviewBoard:
         for one in fresh:
             self._tell(pending_message(reviewed.sandbox_id, reviewed.holder, reviewed.approvals, one))
 
-    async def _approved(self, reviewed: Reviewed, review: review_pb2.PendingReview, rule: Rule) -> bool:
+    async def _approved(self, reviewed: Reviewed, review: review_pb2.PendingReview, rule: ReviewRule) -> bool:
         try:
             await self._client.answer(reviewed.way, review, verb="approve", reviewer=f"rule:{rule}", rule=rule.value)
         except FleetError:
@@ -354,7 +355,7 @@ def _request(review: review_pb2.PendingReview) -> Request:
     )
 
 
-def _by_rule(sandbox_id: str, review: review_pb2.PendingReview, rule: Rule) -> Record:
+def _by_rule(sandbox_id: str, review: review_pb2.PendingReview, rule: ReviewRule) -> Record:
     namespace, _, name = sandbox_id.rpartition("/")
     said = {"review_id": review.review_id, "digest": review.digest.hex(), "answer": "approve", "rule": rule.value}
     return Record(

@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TypeGuard
 
-from sandfleet_operator.api.kinds.template import ReviewRule as Rule
+from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.plan.reviews.program import program
 from sandfleet_operator.plan.reviews.record import CELL, Request, SessionRecord
 
@@ -39,19 +39,19 @@ PARTS = (
 )
 
 
-def approving(request: Request, record: SessionRecord, rules: Sequence[Rule]) -> Rule | None:
+def approving(request: Request, record: SessionRecord, rules: Sequence[ReviewRule]) -> ReviewRule | None:
     """The first of the rules that approves the request; None: a person has to.
 
     A rule approves only what runs in an interpreter whose variables are all its cells'.
     """
     if request.kind != CELL or not request.incarnation:
         return None
-    if Rule.SAME_CELL in rules and request.digest in record.digests:
-        return Rule.SAME_CELL
-    if Rule.PURE_EXPRESSION in rules and _is_plain(request):
+    if ReviewRule.SAME_CELL in rules and request.digest in record.digests:
+        return ReviewRule.SAME_CELL
+    if ReviewRule.PURE_EXPRESSION in rules and _is_plain(request):
         known = record.bound(request)
         if known is not None and is_pure_expression(request.content, known):
-            return Rule.PURE_EXPRESSION
+            return ReviewRule.PURE_EXPRESSION
     return None
 
 

@@ -4,9 +4,10 @@ import json
 from functools import partial
 
 import pytest
+from sandfleet_operator.api.kinds.template import ReviewRule as Rule
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord, bound_names
-from sandfleet_operator.plan.reviews.rules import Rule, is_pure_expression
 from sandfleet_operator.plan.reviews.rules import approving as approving_by
+from sandfleet_operator.plan.reviews.rules import is_pure_expression
 
 KNOWN = frozenset({"x", "total", "rows"})
 PURE = ["1 + 1", "x", "total / 2", "rows[0]", "rows[1:3]", "len(rows)", "sum(rows) / len(rows)", "(x, -total)", "{1: x}",
