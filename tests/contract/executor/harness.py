@@ -102,6 +102,8 @@ class ExecutorUnderTest:
     clients: list = field(default_factory=list)
     # What the server's certificate has to be signed by; None for a unix socket.
     ca: bytes = b""
+    # The session that it serves; empty before it serves any. Tokens of callers are for it.
+    served: str = ""
 
     # As a client sees it
 
@@ -137,7 +139,7 @@ class ExecutorUnderTest:
             "iss": "sandfleet",
             "aud": self.config["sandbox_uid"],
             "sub": "uid:0",
-            "sid": self.config["sandbox_id"],
+            "sid": self.served or self.config["sandbox_id"],
             "scope": SCOPES,
             "contract": self.config.get("contract", "autonomous"),
             "iat": now,
@@ -157,7 +159,9 @@ class ExecutorUnderTest:
             limits=common_pb2.Limits(**(limits or {})),
             mounts=mounts or {},
         )
-        return (await self._admin("Open", request)).description
+        answer = await self._admin("Open", request)
+        self.served = session
+        return answer.description
 
     async def close_session(self):
         await self._admin("Close", session_pb2.CloseRequest())
