@@ -89,7 +89,7 @@ class KeyRing:
     def public(self, sign: Callable[[bytes], bytes] | None = None, now: float = 0.0) -> str:
         """The JWKS of the public keys, each signed by `sign` with its end. The same keys give the same text for a day.
 
-        A key that was replaced counts until its last tokens have expired, whoever has kept it and its signature.
+        A key that was replaced counts until its last tokens have expired, though a thief has kept it and its signature.
         """
         ends = [math.ceil(heir.signs_from + TRANSFER_LIFETIME + OVERLAP) for heir in self.keys[1:]]
         ends.append(int(now // DAY) * DAY + DATED_SECONDS)
