@@ -44,17 +44,9 @@ async def is_kept(sandbox, context):
     return (await state_of(sandbox, context)).copied_cell
 
 
-async def given_up(sandbox, context):
-    """Waits until no state is kept."""
-
-    async def is_given_up():
-        return not await is_kept(sandbox, context)
-
-    await until(is_given_up)
-
-
 async def refused(sandbox, context, reason, code=EXIT):
-    execution = await sandbox.run_code(code, context=context, timeout=60)
+    # A cell that is to be rolled back waits for a copy that is due: whether there is one is known then.
+    execution = await sandbox.run_code(code, context=context, timeout=60, on_failure="rollback")
     assert (execution.rollback.done, execution.rollback.refused) == (False, reason), execution.rollback
     assert execution.lost == ("variables", "processes")
     assert (await sandbox.run_code("1 + 1", context=context)).text == "2"

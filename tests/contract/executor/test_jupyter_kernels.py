@@ -192,6 +192,12 @@ async def test_code_is_completed_and_described(sandbox, made, kernel):
     assert not found or "No documentation" in found.text
 
 
+async def test_a_kernel_of_ipython_completes_without_what_takes_longer_than_a_caller_waits(run, kernel):
+    if kernel.name != "jupyter-python3":
+        pytest.skip("it has no Jedi")
+    assert (await run("get_ipython().Completer.use_jedi")).text == "False"
+
+
 async def test_output_of_programs_that_a_cell_starts_is_the_cells(run, kernel):
     if not kernel.program:
         pytest.skip("its shell does not tell the streams apart")

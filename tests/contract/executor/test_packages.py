@@ -370,8 +370,9 @@ async def test_what_an_earlier_session_has_planted_breaks_nothing(declaring, pla
         await first.exit()
         async with declaring("own-package", **first.kept) as second:
             await second.open("session")
-            assert (await ended(second)).state in ("installed", "failed")
+            # A cell waits for the installation, however long that takes.
             assert (await second.sandbox.run_code("1 + 1")).text == "2"
+            assert (await described(second)).state in ("installed", "failed")
 
 
 @pytest.mark.parametrize(

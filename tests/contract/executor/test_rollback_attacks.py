@@ -1,7 +1,7 @@
 """Code that works against its own rollback: whatever it does, the result says what is so and the session goes on."""
 
 import pytest
-from contract.executor.copies import CRASH, EXIT, copied, given_up, is_kept, is_rolled_back, refused, run, state_of
+from contract.executor.copies import CRASH, EXIT, copied, is_kept, is_rolled_back, refused, run, state_of
 from contract.executor.harness import until
 from contract.executor.languages import PYTHON
 from sandfleet import Outcome
@@ -117,7 +117,6 @@ async def test_code_that_forbids_forks_costs_its_copies_and_not_its_variables(sa
     await run(sandbox, context, "forbidden = False")
     assert is_rolled_back(await sandbox.run_code(EXIT, context=context), 4)
     await sandbox.run_code("forbidden = True", context=context)
-    await given_up(sandbox, context)
     assert "RuntimeError" in await refused(sandbox, context, "ForkForbidden")
 
 

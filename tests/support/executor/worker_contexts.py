@@ -86,7 +86,8 @@ class Zygote:
     def fork(self, cwd: Path, env: dict[str, str], *, merged: bool = False, memory_bytes: int = 0) -> "Context":
         control, theirs = socket.socketpair()
         out, out_end = os.pipe()
-        err, err_end = (os.dup(out), os.dup(out_end)) if merged else os.pipe()
+        # Read through two descriptors, one pipe would come apart in an order by chance.
+        err, err_end = (out, os.dup(out_end)) if merged else os.pipe()
         request = json.dumps({"cwd": str(cwd), "env": env, "memory_bytes": memory_bytes}).encode()
         socket.send_fds(self.boss, [request], [theirs.fileno(), out_end, err_end])
         pid = int(self.boss.recv(32))
@@ -133,7 +134,7 @@ class Context:
                 for descriptor, data in written.items():
                     self._drain(descriptor, data)
                 self._take(outcome)
-        outcome.out, outcome.err = (data.decode("utf-8", "surrogateescape") for data in written.values())
+        outcome.out, outcome.err, *_ = (*(data.decode("utf-8", "surrogateescape") for data in written.values()), "")
         return outcome
 
     def answer(self, asked: dict[str, Any], text: str | None) -> None:
@@ -191,8 +192,8 @@ class Context:
 
     def close(self) -> None:
         self.control.close()
-        os.close(self.out)
-        os.close(self.err)
+        for descriptor in {self.out, self.err}:
+            os.close(descriptor)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 

@@ -270,6 +270,42 @@ def test_a_child_forked_between_two_uses_has_a_loop_of_its_own(address: str) -> 
     assert said.split() == ["ok", "ok", "ok"]
 
 
+@pytest.mark.parametrize(("seconds", "end"), [(0.3, "ok False ok"), (60, "Forked True ok")], ids=["ends", "stays"])
+def test_a_fork_waits_for_the_threads_of_grpc_and_a_child_does_without_while_one_is_left(
+    address: str, seconds: float, end: str
+) -> None:
+    said = forked(f"""
+        import threading, time
+        from pathlib import Path
+        from sandfleet.errors import UnavailableError
+
+        def use():
+            with Fleet.connect({address!r}) as fleet:
+                return Sandbox.connect("s-1", fleet=fleet).run_code("code").outcome
+
+        def as_grpc_s():
+            Path(f"/proc/self/task/{{threading.get_native_id()}}/comm").write_text("event_engine")
+            named.set()
+            time.sleep({seconds})
+
+        use()
+        gc.collect()
+        named, thread = threading.Event(), threading.Thread(target=as_grpc_s, daemon=True)
+        thread.start()
+        named.wait()
+        if (child := os.fork()) == 0:
+            try:
+                print(use(), flush=True)
+            except UnavailableError as error:
+                print(error.reason, flush=True)
+            os._exit(0)
+        lives = thread.is_alive()
+        os.waitpid(child, 0)
+        print(lives, use())
+    """)
+    assert " ".join(said.split()) == end
+
+
 USES = [
     'sandbox.run_code("code")',
     'sandbox.commands.run("cmd")',

@@ -16,6 +16,10 @@ MAX_BYTES = 64 << 10
 MAX_KERNELS = 32
 # Programs that stand for the Python of the session.
 PYTHONS = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
+# Modules that are IPython's kernel. Jedi takes seconds of processor time for the first completion, longer than a caller
+# waits, and reads files of the user's home: contexts of Python complete without it, too.
+IPYTHONS = {"ipykernel", "ipykernel_launcher"}
+WITHOUT_JEDI = "--IPCompleter.use_jedi=False"
 
 
 class Kernel(NamedTuple):
@@ -38,7 +42,7 @@ class Kernel(NamedTuple):
         filled = [program if program not in PYTHONS else sys.executable, *words]
         for place, value in known.items():
             filled = [word.replace(place, value) for word in filled]
-        return filled
+        return filled if IPYTHONS.isdisjoint(words) else [*filled, WITHOUT_JEDI]
 
 
 def folders() -> list[str]:

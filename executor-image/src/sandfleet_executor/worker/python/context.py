@@ -170,9 +170,9 @@ class ContextLoop:
         for fd in fds:
             if fd != control.fileno():
                 os.close(fd)
-        copies.freeze({control.fileno()})
         self._user.descriptors.close()
         self._meter.close()
+        copies.freeze(copy, control.fileno())
         request = copies.wait(control)
         copies.thaw(copy)
         self._pid = _getpid()

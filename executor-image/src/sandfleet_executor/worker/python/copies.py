@@ -4,8 +4,10 @@ They are children of the spawner. If the context were their parent, code would f
 started. If a fork went on as the context, it would have lost its own children.
 """
 
+import contextlib
 import os
 import random
+import select
 import signal
 import socket
 import stat
@@ -23,8 +25,11 @@ from . import fork_safety
 # A joined thread may take a moment to disappear.
 LOOKS = 5
 LOOK_SECONDS = 0.002
+# How long copies may take to let go of what they share with the context: hooks of the code at forks run before that.
+FREEZE_SECONDS = 5.0
 # Kept, because code may replace them.
-_exit = os._exit
+_exit, _pipe, _close, _read, _write, _kill = os._exit, os.pipe, os.close, os.read, os.write, os.kill
+_poll, _monotonic = select.poll, time.monotonic
 
 
 class CannotCopyError(Exception):
@@ -36,10 +41,11 @@ class CannotCopyError(Exception):
 
 
 class Copy(NamedTuple):
-    """In a copy: its number, and the signals that were blocked in the context."""
+    """In a copy: its number, the signals that were blocked in the context, and the pipe that says that it is frozen."""
 
     number: int
     blocked: set[signal.Signals]
+    frozen: int
 
 
 def check(most_bytes: int) -> None:
@@ -54,36 +60,73 @@ def check(most_bytes: int) -> None:
 
 
 def make(count: int, become: Callable[[Copy], NoReturn]) -> list[int]:
-    """Forks the copies; their pids. In each copy it calls `become`. Raises CannotCopyError, with no copy left, if not
-    all can be made.
+    """Forks the copies; their pids. In each copy it calls `become`, which has to `freeze`. Raises CannotCopyError, with
+    no copy left, if not all can be made.
+
+    It returns once all are frozen: until then they hold ports and pipes that the next cell may close.
     """
     blocked = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())}
     state = random.getstate()
-
-    def become_copy(number: int) -> NoReturn:
-        # Python seeds the generator anew in each fork.
-        random.setstate(state)
-        become(Copy(number, blocked))
-
     try:
-        pids = forks.fork_away(count, become_copy)
+        ours, theirs = _pipe()
+
+        def become_copy(number: int) -> NoReturn:
+            _close(ours)
+            # Python seeds the generator anew in each fork.
+            random.setstate(state)
+            become(Copy(number, blocked, theirs))
+
+        try:
+            try:
+                pids = forks.fork_away(count, become_copy)
+            finally:
+                _close(theirs)
+            _check_made(pids, count, ours)
+        finally:
+            _close(ours)
     except OSError as error:
         raise CannotCopyError("ForkFailed", f"a process could not be made: {error.strerror}") from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    if len(pids) != count:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        raise CannotCopyError("ForkFailed", "a process could not be made: the limit of processes or memory was reached")
     return pids
 
 
-def freeze(keep: Collection[int]) -> None:
-    """In a copy: closes what it shares with the context, but for the descriptors in `keep`.
+def _check_made(pids: Collection[int], count: int, ours: int) -> None:
+    """Raises CannotCopyError, with no copy left, unless all are made and frozen."""
+    if len(pids) != count:
+        _end(pids)
+        raise CannotCopyError("ForkFailed", "a process could not be made: the limit of processes or memory was reached")
+    if not _frozen(ours, count):
+        _end(pids)
+        raise CannotCopyError("CopyBroken", "the copy did not come to rest, perhaps for a hook that runs at forks")
+
+
+def _frozen(ours: int, count: int) -> bool:
+    """Whether so many copies say that they are frozen; waits for them."""
+    poller = _poll()
+    poller.register(ours, select.POLLIN)
+    until = _monotonic() + FREEZE_SECONDS
+    while count and poller.poll(max(0.0, until - _monotonic()) * 1000):
+        said = _read(ours, count)
+        if not said:
+            return False
+        count -= len(said)
+    return not count
+
+
+def _end(pids: Collection[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            _kill(pid, signal.SIGKILL)
+
+
+def freeze(copy: Copy, keep: int) -> None:
+    """In a copy: closes what it shares with the context, but for the descriptor `keep`, and says so.
 
     Held open by a copy, a pipe would never end, and a port never become free. Regular files stay open; their offsets
     are shared.
     """
+    spared = {keep, copy.frozen}
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
@@ -93,8 +136,10 @@ def freeze(keep: Collection[int]) -> None:
     other.close()
     with dead:
         for fd in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208 - numbers, not paths
-            if fd > 2 and fd not in keep and fd != dead.fileno() and _is_shared(fd):
+            if fd > 2 and fd not in spared and fd != dead.fileno() and _is_shared(fd):
                 os.dup2(dead.fileno(), fd, inheritable=os.get_inheritable(fd))
+    _write(copy.frozen, b"f")
+    _close(copy.frozen)
 
 
 def _is_shared(fd: int) -> bool:

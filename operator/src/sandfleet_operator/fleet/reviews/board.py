@@ -64,6 +64,8 @@ class _Session:
 
     record: SessionRecord = field(default_factory=SessionRecord)
     at_executor: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
+    # Requests that the executor has an answer to. It may name them once more: what it says and answers cross.
+    answered: set[str] = field(default_factory=set)
     calls: ToolCalls = field(default_factory=ToolCalls)
     # Of what waits and needs several approvals.
     votes: dict[str, Votes] = field(default_factory=dict)
@@ -79,8 +81,15 @@ class _Session:
         return {**self.at_executor, **self.calls.pending}
 
     def tell(self, pending: Iterable[review_pb2.PendingReview]) -> None:
-        self.at_executor = {one.review_id: one for one in pending}
+        named = {one.review_id: one for one in pending}
+        self.answered &= named.keys()
+        self.at_executor = {name: one for name, one in named.items() if name not in self.answered}
         self.wake()
+
+    def has_answered(self, review_id: str) -> None:
+        """The executor has taken an answer to it: nothing waits for one any more."""
+        self.answered.add(review_id)
+        self.tell(self.at_executor.values())
 
     def wake(self) -> None:
         self.votes = {name: votes for name, votes in self.votes.items() if name in self.pending}
@@ -186,6 +195,7 @@ class ReviewBoard:
             # What the reviewer has looked at: the executor compares it with what is so now.
             seen.state = request.state
             await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
+            session.has_answered(review.review_id)
         self.answered(request.sandbox_id, verb, time.time() - review.since.ToMicroseconds() / 1e6)
         if verb != "deny":
             session.record.approved(_request(review), edit or None)

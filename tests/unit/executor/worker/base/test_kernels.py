@@ -32,6 +32,19 @@ def test_a_kernelspec_is_a_program_with_its_places_filled_in(folder, monkeypatch
 
 
 @pytest.mark.parametrize(
+    ("argv", "more"),
+    [
+        (["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"], ["--IPCompleter.use_jedi=False"]),
+        (["python3", "-m", "bash_kernel", "-f", "{connection_file}"], []),
+    ],
+)
+def test_a_kernel_of_ipython_is_told_to_complete_without_jedi(folder, argv, more):
+    written(folder, "own", json.dumps(SPEC | {"argv": argv}))
+    found = kernels.find("own")
+    assert found.command("/c.json") == [sys.executable, *argv[1:-1], "/c.json", *more]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
