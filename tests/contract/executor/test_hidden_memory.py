@@ -164,7 +164,7 @@ async def test_files_that_are_read_are_no_memory_of_the_code(executor, sandbox):
 @pytest.mark.attack("makes empty files without an end", "no space", control="in it")
 async def test_files_in_memory_have_a_number_too(sandbox, folder):
     code = (
-        "import os\ncount = 0\ntry:\n    for count in range(40_000): open(f'{folder}/e{count}', 'w').close()\n"
+        "import os\ncount = 0\ntry:\n    for count in range(20_000): open(f'{folder}/e{count}', 'w').close()\n"
         "except OSError as error: print(error.strerror, count)\nelse: print('all of them')\n"
         "for number in range(count): os.unlink(f'{folder}/e{number}')"
     )

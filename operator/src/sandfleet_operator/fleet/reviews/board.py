@@ -272,7 +272,7 @@ class ReviewBoard:
         # Calls of tools are told of when they are asked about, and come from no executor.
         pending = [one for one in pending if one.kind != tool_calls.KIND]
         # Each once, also where the connection to its executor breaks in between.
-        fresh = [one for one in pending if one.review_id not in session.told]
+        fresh = [one for one in pending if one.review_id not in session.told | session.answered]
         session.tell(pending)
         session.told = (session.told & session.at_executor.keys()) | {one.review_id for one in fresh}
         for one in fresh:
