@@ -240,7 +240,7 @@ async def test_a_tunnel_outlives_the_fleet_for_a_while_and_no_longer(bed):
 
 async def test_one_caller_cannot_have_all_and_what_has_ended_makes_room(tmp_path):
     async with gateway_bed(tmp_path, total=5, per_caller=3) as bed:
-        await bed.executor()
+        executor = await bed.executor()
         for who in ("alice", "bob", "carol"):
             bed.allow(who)
         stub = bed.stub()
@@ -250,7 +250,7 @@ async def test_one_caller_cannot_have_all_and_what_has_ended_makes_room(tmp_path
             await bed.tunnel(who="bob", stub=stub)
         assert await bed.attempt(who="carol", stub=stub) == ("RESOURCE_EXHAUSTED", "TooManyTunnels")
         mine[0].call.cancel()
-        await asyncio.sleep(0.2)
+        await until(lambda: executor.resets == 1)
         assert await (await bed.tunnel(who="carol", stub=stub)).echoes()
 
 

@@ -170,7 +170,8 @@ async def test_a_tunnel_outlives_the_token_that_it_began_with(bed, executor, fle
     assert (await sandbox.run_code("kept = 1")).outcome == "ok"
     bed.world.kube.knows("alice-2", "alice")
     fleet._connection._tokens.text = "alice-2"
-    await asyncio.sleep(0.5)
+    reviewed = bed.world.kube.reviews
+    await until(lambda: any(one["spec"].get("token") == "alice-2" for one in reviewed))
     del bed.world.kube.tokens["alice"]
     before = len(bed.tunnels)
     await asyncio.sleep(3.0)

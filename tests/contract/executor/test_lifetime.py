@@ -74,11 +74,12 @@ async def test_a_lease_that_is_over_ends_the_executor_with_40(starting):
 
 
 async def test_a_lease_that_is_renewed_goes_on_and_can_be_taken_away(starting):
-    async with starting(lease=3.0) as executor:
-        await executor.open("session", lease=60)
+    async with starting(lease=60) as executor:
+        # Nothing is done between the two.
+        await executor.open("session", lease=3.0)
         remaining = (await executor.open("session", lease=100)).lease_remaining.seconds
         assert 60 < remaining <= 100
-        # Longer than the first lease: only a renewal explains it.
+        # Longer than the lease before it: only a renewal explains it.
         await asyncio.sleep(3.5)
         assert (await executor.sandbox.run_code("1")).text == "1"
         await executor.open("session", lease=0.3)

@@ -82,13 +82,12 @@ async def test_looking_changes_nothing_and_ends_in_time(sandbox, context):
     assert (raised.value.reason, raised.value.retryable) == ("NoAnswer", True)
     # A cell need not wait for what still runs, and the next look ends it.
     assert (await sandbox.run_code("looked", context=context)).text == "0"
-    await asyncio.sleep(1.5)
-    assert (await sandbox.complete("looke", context=context)).matches == ("looked",)
-    await until(lambda: no_more(sandbox, before))
 
+    async def is_over():
+        assert (await sandbox.complete("looke", context=context, timeout=10)).matches == ("looked",)
+        return (await sandbox.usage()).processes <= before
 
-async def no_more(sandbox, before):
-    return (await sandbox.usage()).processes <= before
+    await until(is_over)
 
 
 async def test_code_that_looking_runs_prints_nothing_and_may_crash(sandbox, context):

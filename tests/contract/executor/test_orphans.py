@@ -75,6 +75,9 @@ async def test_what_stays_with_its_context_runs_on(sandbox, context):
     code = f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', {TICKS.format(name='stays')!r}])"
     await sandbox.run_code(code, context=context)
     first = await size(sandbox, "stays")
-    await asyncio.sleep(2)
-    assert await size(sandbox, "stays") > first
+
+    async def has_ticked():
+        return await size(sandbox, "stays") > first
+
+    await until(has_ticked)
     await sandbox.run_code("child.kill(); child.wait()", context=context)

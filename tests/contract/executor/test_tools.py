@@ -236,11 +236,12 @@ async def test_a_cell_s_deadline_cancels_the_call_on_the_host(sandbox, desk):
 
 async def test_a_cell_that_waits_for_a_tool_is_no_idle_sandbox(starting):
     async def think() -> str:
+        await executor.open("session", idle_timeout=1.5)
         await asyncio.sleep(3)
         return "thought"
 
     async with (
-        starting(contract="brokered", idle_timeout=1.5) as executor,
+        starting(contract="brokered") as executor,
         await executor.sandbox.serve_tools([think]),
     ):
         assert await said(executor.sandbox, "tools.think()") == "'thought'"

@@ -105,10 +105,16 @@ async def test_a_cell_that_is_killed_shows_its_rollback(sandbox, context, spans)
 
 
 async def test_a_cell_that_waits_for_its_turn_shows_the_wait(sandbox, context, spans):
-    first = asyncio.create_task(sandbox.run_code("import time; time.sleep(0.3)", context=context))
-    await asyncio.sleep(0.1)
+    begun = asyncio.Event()
+    waits = "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    first = asyncio.create_task(sandbox.run_code(waits, context=context, on_stdout=lambda _: begun.set()))
+    await begun.wait()
     with trace.get_tracer("test").start_as_current_span("step") as step:
-        await sandbox.run_code("1", context=context)
-    await first
+        second = asyncio.create_task(sandbox.run_code("1", context=context))
+        # The executor has taken the second cell before what comes after it.
+        await asyncio.sleep(0)
+        await sandbox.run_code("1")
+        await sandbox.files.write("go", b"")
+        await asyncio.gather(first, second)
     found = by_service(spans, step.get_span_context().trace_id)
     assert found[True, "queue"].end_time <= found[True, "run"].start_time

@@ -72,6 +72,8 @@ class World:
         self.tmp.mkdir()
         (base / "secret").write_text("SECRET")
         self.has_tmp = True
+        # By how many seconds the server's clock is ahead.
+        self.ahead = 0
         self.key = Ed25519PrivateKey.generate()
         x = base64.urlsafe_b64encode(self.key.public_key().public_bytes_raw()).rstrip(b"=").decode()
         self.keys = base / "keys.json"
@@ -92,7 +94,7 @@ class World:
         self.watcher = WorkspaceWatcher(self.fds[0])
         self.watcher.scan()
         roots = Roots(self.fds[0], lambda: self.fds[1] if self.has_tmp else None)
-        verifier = TokenVerifier(self.keys, UID, time.time)
+        verifier = TokenVerifier(self.keys, UID, lambda: time.time() + self.ahead)
         limits = [("grpc.max_receive_message_length", 32 * MIB), ("grpc.max_send_message_length", 32 * MIB)]
         self.server = grpc.aio.server(interceptors=[AuthInterceptor(verifier), ErrorInterceptor()], options=limits)
         filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(
