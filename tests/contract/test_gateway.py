@@ -370,7 +370,7 @@ async def test_the_process_serves_beside_a_fleet_and_ends_its_tunnels_at_sigterm
         assert await tunnel.echoes()
         process.terminate()
         assert await tunnel.refused() == ("UNAVAILABLE", "NotServing")
-        assert await asyncio.wait_for(process.wait(), 15) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
         await until(lambda: executor.resets == 1)
         assert (await process.stderr.read()).decode().splitlines() == [
             f"sandfleet gateway: listening on port {bed.port}"

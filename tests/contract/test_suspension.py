@@ -109,7 +109,7 @@ async def test_a_released_suspended_session_leaves_no_files(served: Process, fle
     await sandbox.suspend()
     assert (state / "suspended.json").exists()
     assert await AsyncSandbox.kill(sandbox.sandbox_id, fleet=fleet)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while workspace.exists() or state.exists():
             await asyncio.sleep(0.05)
     with pytest.raises(SandboxEnded):

@@ -82,5 +82,5 @@ async def test_a_session_ends_also_while_its_first_process_does_not_look(startin
         assert (await executor.sandbox.run_code("1")).ok
         first = inside(executor, 1)
         os.kill(first, signal.SIGSTOP)
-        await asyncio.wait_for(executor.close_session(), 10)
+        await asyncio.wait_for(executor.close_session(), 60)
         await until(lambda: not Path(f"/proc/{first}").exists())

@@ -275,7 +275,7 @@ async def test_clients_connect_beside_connections_from_inside(starting, executor
         assert (await sandbox.run_code(f"{OPENED.format(port=50051)}\nlen(held)")).text == "600"
         for _ in range(5):
             async with made.channel() as channel:
-                await asyncio.wait_for(channel.channel_ready(), 5)
+                await asyncio.wait_for(channel.channel_ready(), 60)
                 assert (await made.client(token=made.token()).run_code("1 + 1")).text == "2"
 
         await sandbox.run_code("ask()")

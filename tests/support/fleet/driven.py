@@ -156,7 +156,7 @@ class Service:
         return (await self.claim(request_id, **fields))[-1].bound
 
     async def until(self, condition):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
 

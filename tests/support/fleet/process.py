@@ -71,7 +71,7 @@ class FleetProcess:
         self.channel.close()
         self.let_go()
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

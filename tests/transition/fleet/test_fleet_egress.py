@@ -47,7 +47,7 @@ async def test_a_claim_is_answered_before_its_egress_is_probed_and_becomes_open(
     sandbox = await world.claim(fleet)
     name = fleet.note_session(sandbox)
     assert said(fleet, name) == ("opening", "Asking")
-    await asyncio.wait_for(asked.wait(), 10)
+    await asyncio.wait_for(asked.wait(), 60)
     assert said(fleet, name) == ("opening", "Asking")
     answer.set()
     await until_said(world, fleet, name, "open", "Answered")

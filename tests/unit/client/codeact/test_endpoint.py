@@ -393,10 +393,10 @@ def test_two_actions_that_do_the_same_are_equal_whatever_was_said() -> None:
 
 async def test_an_idle_thread_ends_and_the_next_call_gets_another() -> None:
     threads = DaemonThreads(1, "idle", idle_seconds=0.01)
-    first = threads.submit(threading.current_thread).result(10)
-    first.join(10)
+    first = threads.submit(threading.current_thread).result(60)
+    first.join(60)
     assert not first.is_alive()
-    assert threads.submit(threading.current_thread).result(10) is not first
+    assert threads.submit(threading.current_thread).result(60) is not first
 
 
 @pytest.mark.parametrize(("tools", "hint"), [(False, "write a ```python or a ```bash block"), (True, "Call run_code")])

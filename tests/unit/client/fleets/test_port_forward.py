@@ -125,7 +125,7 @@ def test_it_ends_with_its_process_however_that_ends(kubectl: Kubectl, how: str, 
         if end:
             assert lives(child)
             process.send_signal(end)
-        process.wait(20)
+        process.wait(60)
         until(lambda: not lives(child))
         if how == "forked":
             os.killpg(process.pid, signal.SIGKILL)

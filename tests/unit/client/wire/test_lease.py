@@ -28,7 +28,7 @@ class Cell:
 async def renewals(link: Link, count: int) -> None:
     while len(link.renewed) < count:
         link.news.clear()
-        await asyncio.wait_for(link.news.wait(), 10)
+        await asyncio.wait_for(link.news.wait(), 60)
 
 
 async def quiet(link: Link) -> bool:

@@ -243,7 +243,7 @@ async def test_the_material_is_refreshed_through_failures(kube, monkeypatch):
     await asyncio.sleep(0.02)
     await kube.create({**EMPTY, "data": secret["data"]})
     await rotate(kube, NAMESPACE, NOW + 20)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(kids(held.signer.keys)) < 2:
             await asyncio.sleep(0.001)
     keeping.cancel()

@@ -98,7 +98,7 @@ async def test_many_claims_are_told_where_they_stand_in_parts_each_of_them_and_a
         monkeypatch.setattr(service.fleet, "_publish_standings", counted)
         watches[0].leave()
         for place, watch in enumerate(watches[1:], 1):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (news := await watch.next()).position != place:
                     pass
             assert news.position == place

@@ -32,7 +32,7 @@ class Kept:
 
     def write(self, records):
         self.began.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         self.records += records
 
     def close(self):
@@ -81,7 +81,7 @@ def test_a_slow_sink_costs_records_and_never_a_decision(monkeypatch):
     sink.gate.clear()
     log = AuditLog(WRITER, (sink,), lambda: NOW)
     log.write(a_record("first"))
-    assert sink.began.wait(10), "the writer has the first one in its hands"
+    assert sink.began.wait(60), "the writer has the first one in its hands"
     for number in range(5):
         log.write(a_record(f"later-{number}"))
     assert log.dropped == 2

@@ -175,7 +175,7 @@ async def test_uploads_stay_counted_while_a_walk_is_under_way(folder, monkeypatc
 
     def slow(*given):
         loop.call_soon_threadsafe(entered.set)
-        go_on.wait(10)
+        go_on.wait(60)
         return walk(*given)
 
     small = Disk(fd, lambda: 2 * ENTRY_BYTES, none, lambda: 0.0)

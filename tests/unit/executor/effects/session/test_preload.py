@@ -41,7 +41,7 @@ class Namespaces:
 async def settled(names, fate, **limits):
     preload = Preload(names)
     namespaces = Namespaces(preload, fate)
-    await asyncio.wait_for(preload.settle(namespaces.begin, namespaces.end), 10)
+    await asyncio.wait_for(preload.settle(namespaces.begin, namespaces.end), 60)
     assert namespaces.living
     return preload, namespaces.made
 

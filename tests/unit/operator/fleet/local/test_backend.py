@@ -54,7 +54,7 @@ async def begin(tmp_path):
 
 
 async def events(backend, count):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return [await backend.next_event() for _ in range(count)]
 
 
