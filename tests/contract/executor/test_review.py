@@ -116,10 +116,11 @@ async def test_waiting_for_a_reviewer_costs_no_deadline(executor, reviewer):
 
 
 async def test_waiting_for_a_reviewer_is_no_idleness_and_the_lease_ends_it(starting):
-    async with starting(contract="reviewed", idle_timeout=0.5, lease=3) as executor, reviewing(executor) as reviewer:
-        began = time.time()
+    async with starting(contract="reviewed") as executor, reviewing(executor) as reviewer:
         async with asked(executor.sandbox.run_code("1")) as task:
             await reviewer.next()
+            began = time.time()
+            await executor.open("session", idle_timeout=0.5, lease=3)
             try:
                 execution = await task
             except SandboxEnded:
