@@ -131,8 +131,7 @@ class SnapshotStore:
         objects = TenantObjects(self.objects, tenant)
         marks = dict(objects.names("trash"))
         if (found := marks.get(snapshot_id)) is not None:
-            now = objects.store_time()
-            if not now:
+            if not (now := objects.store_time()) and found.size:
                 why = "the store does not tell its time"
                 raise SnapshotError(Reason.UNAVAILABLE, f"cannot take the snapshot {snapshot_id} back: {why}")
             if now - found.modified > QUARANTINE_SECONDS or not found.size:

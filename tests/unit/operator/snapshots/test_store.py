@@ -475,8 +475,9 @@ def test_a_deleted_snapshot_is_taken_back_for_thirty_days_and_goes_then() -> Non
 
 
 def test_what_is_deleted_for_good_is_not_taken_back_and_goes_at_once() -> None:
-    objects = MemoryObjects()
-    store = store_in_memory(objects)
+    clock = Clock()
+    objects = MemoryObjects(lambda: clock.seconds)
+    store = store_in_memory(objects, clock=clock)
     made, kept = save(store, "team", flat(BIG)), save(store, "team", flat(BIG))
     store.delete("team", kept.id)
     store.delete("team", made.id, now=True)

@@ -11,7 +11,7 @@ class SnapshotReason(CallReason):
         "SnapshotNotFound",
         Code.NOT_FOUND,
         "No snapshot has this id or name, or it was deleted.",
-        "List the snapshots: `sandfleet snapshot ls`.",
+        "List the snapshots: `sandfleet snapshot ls`, and with `--deleted` those that `undelete` takes back.",
     )
     SNAPSHOT_RUNNING = (
         "SnapshotRunning",
@@ -47,7 +47,7 @@ class SnapshotReason(CallReason):
         "SnapshotStoreFull",
         Code.RESOURCE_EXHAUSTED,
         "The store has no room.",
-        "Delete snapshots, or make room where the store is.",
+        "Delete snapshots for good (`sandfleet snapshot delete --now`), or make room where the store is.",
     )
     SNAPSHOT_STORE_DENIED = (
         "SnapshotStoreDenied",
