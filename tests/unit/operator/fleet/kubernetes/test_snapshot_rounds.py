@@ -183,6 +183,8 @@ async def test_without_a_snapshotter_no_object_is_held(reachable, released):
     )
     await made._round("team")
     assert [name for _, name, patch in shown.patches if patch.get("metadata", {}).get("finalizers") == []] == released
+    # Those that ask for one say why there is none.
+    assert [name for _, name, patch in shown.patches if "status" in patch] == ["stays"]
 
 
 class Silent(FleetJobs):

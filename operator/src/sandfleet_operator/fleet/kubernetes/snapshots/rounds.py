@@ -125,9 +125,9 @@ class SnapshotRounds:
     async def _round(self, namespace: str) -> float:
         """Seconds until the next."""
         objects = [one for one in map(readable, self._store.all(SANDBOX_SNAPSHOT, namespace)) if one is not None]
-        if not self._reachable():
-            return await self._let_go(objects)
         try:
+            if not self._reachable():
+                await self._let_go(objects)
             listing = await self._listing(namespace)
             named = {one for obj in self._store.all(CODE_SANDBOX, namespace) for one in named_by(obj)}
             again = SWEEP
@@ -142,16 +142,11 @@ class SnapshotRounds:
             return RETRY if objects else SWEEP
         return again
 
-    async def _let_go(self, objects: list[SandboxSnapshot]) -> float:
-        """Seconds until the next. What goes is not held where nothing can delete its snapshot, which stays then."""
-        try:
-            for one in objects:
-                if one.meta.deleting and one.is_held:
-                    await self._finalizers(one, [])
-        except KubeError as error:
-            _LOG.info("snapshots are let go later: %s", error)
-            return RETRY
-        return SWEEP
+    async def _let_go(self, objects: list[SandboxSnapshot]) -> None:
+        """What goes is not held where nothing can delete its snapshot, which stays then. Raises KubeError."""
+        for one in objects:
+            if one.meta.deleting and one.is_held:
+                await self._finalizers(one, [])
 
     async def _listing(self, namespace: str) -> Listing:
         found: list[Facts] = []
