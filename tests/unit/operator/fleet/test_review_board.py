@@ -12,6 +12,11 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 REVIEWED = Reviewed(sandbox_id="s", holder="agent", lease_expires=None, way=Way("u", lambda: None))
 
 
+def pending(name):
+    """A cell that no rule approves."""
+    return review_pb2.PendingReview(review_id=name, kind="cell", content=b"import os")
+
+
 class LateExecutor:
     """It takes each answer, and says what waits when the test lets it."""
 
@@ -20,7 +25,7 @@ class LateExecutor:
 
     async def watch(self, _way):
         while True:
-            yield [review_pb2.PendingReview(review_id=name, kind="cell") for name in await self.said.get()]
+            yield [pending(name) for name in await self.said.get()]
 
     async def answer(self, _way, _review, **_answer):
         """It is taken."""
@@ -28,7 +33,7 @@ class LateExecutor:
 
 async def test_what_was_answered_is_not_shown_again_by_an_executor_whose_word_comes_late():
     executor, told = LateExecutor(), []
-    board = ReviewBoard(SimpleNamespace(find=lambda _: REVIEWED), executor, rules=(), tell=told.append)
+    board = ReviewBoard(SimpleNamespace(find=lambda _: REVIEWED), executor, tell=told.append)
     board.follow("s")
     watching = board.watch("s")
 
