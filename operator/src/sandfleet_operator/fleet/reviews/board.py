@@ -190,10 +190,7 @@ class ReviewBoard:
             session.calls.answer(review.review_id, request.state, approved=approved, reviewer=reviewer, reason=reason)
             session.wake()
         else:
-            seen = review_pb2.PendingReview()
-            seen.CopyFrom(review)
-            # What the reviewer has looked at: the executor compares it with what is so now.
-            seen.state = request.state
+            seen = _seen(review, request.state)
             await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
             session.has_answered(review.review_id)
         self.answered(request.sandbox_id, verb, time.time() - review.since.ToMicroseconds() / 1e6)
@@ -321,6 +318,14 @@ def _check_not_own(reviewed: Reviewed, review: review_pb2.PendingReview | None, 
         raise ReviewReason.NOT_REVIEWER.error("cannot answer the review: the caller has claimed the sandbox")
     if review is not None and name == review.submitter[:MAX_HOLDER]:
         raise ReviewReason.NOT_REVIEWER.error("cannot answer the review: the caller has submitted what waits")
+
+
+def _seen(review: review_pb2.PendingReview, state: int) -> review_pb2.PendingReview:
+    """The request as a reviewer has looked at it: the executor compares its state with what is so now."""
+    seen = review_pb2.PendingReview()
+    seen.CopyFrom(review)
+    seen.state = state
+    return seen
 
 
 def _message(
