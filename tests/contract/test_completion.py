@@ -3,7 +3,6 @@
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import embedded
+from support.tools import tool
 
 PATIENCE = 60.0
 # What a user has in the file that the shell reads first.
@@ -79,8 +79,7 @@ def fleet() -> Iterator[Fleet]:
 @pytest.fixture(params=SHELLS)
 def shell(request: pytest.FixtureRequest, fleet: Fleet, tmp_path: Path) -> Iterator[Typist]:
     command, start = SHELLS[request.param]
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed: make completion installs it")
+    tool(command[0])
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/sandfleet"
     program.write_text(PROGRAM.format(python=sys.executable))

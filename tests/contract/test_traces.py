@@ -296,12 +296,11 @@ def test_the_waterfall_of_a_session_is_drawn_in_a_terminal(exported, capsys):
     assert main(["trace", "nothing", "--spans", str(path)]) == 1
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 def test_the_report_of_a_session_opens_in_a_browser_and_says_what_went_wrong(exported, tmp_path, capsys):
     path, _, sandbox = exported
     page = tmp_path / "report.html"
     assert main(["report", sandbox, "--spans", str(path), "-o", str(page)]) == 0
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command = [tool("chromium"), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
     shown = subprocess.run(
         [*command, "--virtual-time-budget=5000", "--dump-dom", page.as_uri()],
         capture_output=True, text=True, timeout=100, check=True,

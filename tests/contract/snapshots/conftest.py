@@ -1,7 +1,6 @@
 """The stores that snapshots are tested on: memory, a folder, moto, and versitygw, which is a real S3 server."""
 
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,27 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.harness import binaries
 from cluster.harness import s3 as storage
-from cluster.harness.layout import cache
-from cluster.harness.progress import timed
 from moto import mock_aws
 from sandfleet_operator.snapshots.backends import Objects
 from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.backends.s3 import S3Objects, connect
 from support.s3_faults import FaultyProxy
 from support.snapshots import MemoryObjects
+from support.tools import tool
 
 
 @pytest.fixture(scope="session")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[storage.S3]:
-    if (found := shutil.which("versitygw")) is not None:
-        program = Path(found)
-    elif shutil.which("go") is None and not list((cache() / "bin").glob("versitygw-*")):
-        pytest.skip("needs versitygw, which is not on the path, or go to build it")
-    else:
-        program = binaries.provide(cache(), timed("snapshots"), ["versitygw"])["versitygw"]
-    server, process = storage.start(program, tmp_path_factory.mktemp("versitygw"), "127.0.0.1")
+    server, process = storage.start(tool("versitygw"), tmp_path_factory.mktemp("versitygw"), "127.0.0.1")
     yield server
     storage.stop(process)
 

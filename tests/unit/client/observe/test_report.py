@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -19,6 +18,7 @@ from sandfleet.observe.spans.decode import span_of_line
 from sandfleet.observe.spans.record import SpanRecord
 from sandfleet.observe.spans.tree import MAX_DEPTH, gaps, trees
 from sandfleet.observe.spans.waterfall import MAX_LINES, duration, waterfall
+from support.tools import tool
 
 MS = 10**6
 HOSTILE = "</script><script>document.title='pwned'</script><img src=x onerror=alert(1)>\x1b[2J"
@@ -281,11 +281,9 @@ def test_steps_of_the_same_code_stand_side_by_side():
 
 def shown(tmp_path, found: Report, fragment="") -> str:
     """The page as a browser has it when it is drawn."""
-    if shutil.which("chromium") is None:
-        pytest.skip("chromium is not installed")
     path = tmp_path / "report.html"
     path.write_text(html(found), encoding="utf-8")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command = [tool("chromium"), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
     command += ["--virtual-time-budget=5000", "--dump-dom", path.as_uri() + fragment]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 

@@ -1,7 +1,6 @@
 """What is asked of name servers, and who counts as having answered."""
 
 import asyncio
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from sandfleet_executor.core.network.egress_probe import Target, name_servers, question
 from sandfleet_executor.effects.network.egress_probe import reached
+from support.tools import tool
 
 pytestmark = pytest.mark.process
 
@@ -121,9 +121,9 @@ REFUSING = """
 """
 
 
-@pytest.mark.skipif(not shutil.which("nft"), reason="there is no nft to refuse with")
 @pytest.mark.parametrize("kind", ["port-unreachable", "admin-prohibited"])
 def test_a_refusal_by_a_hop_on_the_way_is_no_refusal_by_the_target(kind):
+    tool("nft")
     command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c"]
     done = subprocess.run(
         [*command, textwrap.dedent(REFUSING).format(kind=kind)], capture_output=True, text=True, check=False
