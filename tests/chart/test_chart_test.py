@@ -23,6 +23,8 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer, add_FleetServiceServicer_to_server
 from sandfleet_operator.executors.authority import Authority
 
+pytestmark = pytest.mark.process
+
 program = loaded(CHART / "files/chart_test.py")
 BASE = "/apis/sandfleet.io/v1alpha1/namespaces/here"
 CORE = "/api/v1/namespaces/here"
@@ -105,7 +107,6 @@ def condition(status: str, reason: str, message: str) -> list[dict]:
     ]
 
 
-@pytest.mark.process
 def test_a_sandbox_that_becomes_ready_passes_and_leaves_nothing(server: Server, api, capsys) -> None:
     server.ready = condition("True", "ExecutorAnswers", "code can be run")
     assert program.run(api, ONE, 5) is True

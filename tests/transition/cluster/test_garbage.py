@@ -60,6 +60,7 @@ def a_dropped_cycle():
     return weakref.ref(node)
 
 
+@pytest.mark.slow
 def test_a_cycle_that_was_set_aside_goes_when_the_process_has_grown(process):
     # What it has in its first hour is what it needs.
     process.later()

@@ -434,6 +434,7 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_module, "PAUSE", 0)
 
 
+@pytest.mark.slow
 def test_any_story_of_reviews_lets_run_once_what_was_approved() -> None:
     run_state_machine_as_test(Stories, settings=QUICK)
 

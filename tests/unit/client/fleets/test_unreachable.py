@@ -12,6 +12,8 @@ from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
 from sandfleet.errors import UnavailableError
 
+pytestmark = pytest.mark.process
+
 WHYS = {"missing": "no server is there", "refusing": "no server is there", "silent": "nothing answers there for 0.3 s"}
 
 
@@ -31,7 +33,6 @@ def nowhere(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         yield address
 
 
-@pytest.mark.process
 async def test_a_connection_is_refused_at_once(nowhere: str, request: pytest.FixtureRequest) -> None:
     with pytest.raises(UnavailableError) as refused:
         await AsyncFleet.connect(nowhere)

@@ -288,6 +288,7 @@ def shown(tmp_path, found: Report, fragment="") -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 
 
+@pytest.mark.process
 def test_markup_in_names_code_and_output_is_shown_as_text_and_runs_nothing(tmp_path):
     spans = [span(1, name=HOSTILE, gen_ai__tool__call__id="e", sandfleet__outcome="error")]
     recorded = Journal(executions={"e": Recorded(code=HOSTILE, output=HOSTILE, error=HOSTILE)})
@@ -299,6 +300,7 @@ def test_markup_in_names_code_and_output_is_shown_as_text_and_runs_nothing(tmp_p
     assert "&lt;img src=x" in page
 
 
+@pytest.mark.process
 def test_a_run_says_at_the_top_which_session_failed_and_why(tmp_path):
     spans = [one for n in range(1, 31) for one in a_session(f"task {n}", number=n, fails=n == 7)]
     page = shown(tmp_path, report("r1", spans))
@@ -308,6 +310,7 @@ def test_a_run_says_at_the_top_which_session_failed_and_why(tmp_path):
     assert body.index("1 of 30 sessions") < 500
 
 
+@pytest.mark.process
 def test_a_report_of_ten_thousand_steps_draws_what_is_looked_at(tmp_path):
     root = span(1, 0, 0, 100_000, "invoke_agent a", sandfleet__run__end="answered")
     steps = [

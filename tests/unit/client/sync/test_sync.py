@@ -270,6 +270,7 @@ def test_a_child_forked_between_two_uses_has_a_loop_of_its_own(address: str) -> 
     assert said.split() == ["ok", "ok", "ok"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("seconds", "end"), [(0.3, "ok False ok"), (60, "Forked True ok")], ids=["ends", "stays"])
 def test_a_fork_waits_for_the_threads_of_grpc_and_a_child_does_without_while_one_is_left(
     address: str, seconds: float, end: str

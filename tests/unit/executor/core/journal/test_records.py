@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_executor.core.journal import records, segments
@@ -44,6 +45,7 @@ def test_what_is_written_is_read_as_it_was(bodies):
         assert line.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @given(BODIES, st.data())
 def test_a_changed_byte_is_found(bodies, data):
     lines, head = journal(bodies)

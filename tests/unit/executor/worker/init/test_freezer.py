@@ -10,6 +10,8 @@ import pytest
 from sandfleet_executor.worker.base import tree
 from sandfleet_executor.worker.init.freezer import Freezer
 
+pytestmark = pytest.mark.process
+
 LOOP = "import time\nwhile True: time.sleep(0.001)"
 PARENT = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {LOOP!r}])\n{LOOP}"
 
@@ -33,7 +35,6 @@ def states(pids):
     return {tree.read_process(pid).state for pid in pids}
 
 
-@pytest.mark.process
 def test_processes_stand_still_and_go_on(family):
     freezer = Freezer()
     assert freezer.freeze(5.0)

@@ -7,6 +7,8 @@ import zipfile
 import pytest
 from sandfleet_executor.worker.python.cells import ends_with_semicolon
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ("support.executor.worker_contexts",)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ("support.executor.worker_contexts",)
 
 
@@ -23,7 +25,6 @@ def interrupt_at(context, mark):
     return on_output
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     "code",
     [

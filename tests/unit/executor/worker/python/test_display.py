@@ -5,10 +5,11 @@ import json
 import pytest
 from sandfleet_executor.worker.base import parts
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ("support.executor.worker_contexts",)
 
 
-@pytest.mark.process
 def test_all_representations_of_a_value_arrive_together(context):
     outcome = context.run(
         "class R:\n    def _repr_html_(self): return '<b>x</b>'\n    def _repr_json_(self): return {'a': [1]}\n"

@@ -7,6 +7,8 @@ import pytest
 from sandfleet_executor.worker.base import frames
 from sandfleet_executor.worker.python import errors
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ("support.executor.worker_contexts",)
 
 

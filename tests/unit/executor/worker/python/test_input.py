@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ("support.executor.worker_contexts",)
 
 
