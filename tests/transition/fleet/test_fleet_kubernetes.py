@@ -3,12 +3,14 @@
 import asyncio
 
 import pytest
-from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref, ref_of
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import RequestKey, State
 from sandfleet_operator.plan.claims.record import object_name, read_record
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.sandbox.observed import pod_of
 from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
 
 
@@ -188,6 +190,61 @@ async def test_the_next_fleet_takes_over_from_a_killed_one(world):
     assert len(world.pods()) == 3
     assert await second.fleet.release(again.sandbox_id)
     await world.until(lambda: len(world.pods()) == 2 and not world.objects())
+
+
+async def never(*_):
+    await asyncio.Event().wait()
+
+
+async def test_warm_pods_of_a_killed_leader_can_be_claimed_before_they_are_contacted(world):
+    first = await world.fleet()
+    await world.until(lambda: len(world.pods("warm")) == 2 and all(map(is_ready, world.pods("warm"))))
+    warm = {one["metadata"]["uid"] for one in world.pods("warm")}
+    await world.kill(first)
+    second = world.process()
+    second.pretended.connect = never
+    await world.until(lambda: second.serving)
+    assert second.scheduler.summary("team/fast").warm == 2
+    # None of them is started anew, however long it takes until they are contacted.
+    second.fleet.do(second.scheduler.tick(second.clock() + 10 * second.scheduler.limits.start_timeout))
+    assert second.scheduler.summary("team/fast").warm == 2
+    await world.claim(second, within=1.0)
+    (claimed,) = world.pods("claimed")
+    assert claimed["metadata"]["uid"] in warm
+
+
+async def test_a_warm_pod_of_a_killed_leader_whose_executor_is_gone_is_discarded_by_its_claim(world):
+    first = await world.fleet()
+    await world.until(lambda: len(world.pods("warm")) == 2 and all(map(is_ready, world.pods("warm"))))
+    await world.kill(first)
+    second = world.process()
+    second.pretended.connect = never
+    await world.until(lambda: second.serving)
+    bad = second.scheduler.inventory.first_of("team/fast", State.WARM, second.scheduler.pool("team/fast").revision)
+    reason = Reason.EXECUTOR_UNREACHABLE.value
+    second.pretended.refuses[bad.sandbox_uid] = FleetError(Problem(Code.UNAVAILABLE, reason, "cannot reach it: silent"))
+    sandbox = await world.claim(second)
+    assert sandbox.sandbox_id != bad.sandbox_id
+    assert second.scheduler.summary("team/fast").message == ""
+    await world.until(lambda: bad.sandbox_id not in {f"{TEAM}/{one['metadata']['name']}" for one in world.pods()})
+
+
+async def test_a_pod_that_is_not_ready_yet_is_warm_once_its_executor_answers(world):
+    """What the next leader takes for warm at once, the kubelet has seen listening."""
+    first = await world.fleet()
+    await world.until(lambda: len(world.pods("warm")) == 2)
+    world.starts = False
+    await first.fleet.release((await world.claim(first)).sandbox_id)
+    await world.until(lambda: any(not is_ready(one) for one in world.pods("warm")))
+    await world.kill(first)
+    second = world.process()
+    second.pretended.connect = never
+    await world.until(lambda: second.serving)
+    assert second.scheduler.summary("team/fast").warm == 1
+
+
+def is_ready(pod):
+    return pod_of(pod).ready
 
 
 async def test_an_ended_request_is_refused_by_the_fleet_that_saw_its_end_and_served_by_the_next(world):

@@ -221,6 +221,8 @@ class Sandbox:
     ended_reason: str = ""
     # It is to be started, and the backend has not said yet that this is on its way.
     unmade: bool = False
+    # It was warm before this leader, which has not verified its executor yet.
+    untried: bool = False
 
     @property
     def labels(self) -> Mapping[str, str]:

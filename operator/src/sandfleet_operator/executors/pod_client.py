@@ -102,8 +102,11 @@ class PodExecutors:
         assert claim is not None
         try:
             async with self._turn(Errand.OPENING, sandbox):
+                executor = self._executor(sandbox, self._session(sandbox))
+                if sandbox.untried and not sandbox.bound:
+                    await self._contacts.contact(executor, isolation=sandbox.isolation, first=True)
                 found = await self._contacts.open(
-                    self._executor(sandbox, self._session(sandbox)),
+                    executor,
                     lease=None if math.isinf(lease) else lease,
                     # One that is to be suspended does not end by itself.
                     idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,

@@ -115,9 +115,16 @@ class Incarnations:
             if self.preparation is not None and sandbox.state is State.STARTING:
                 received = await self.preparation.prepare(sandbox)
         except FleetError as error:
-            self._do(self._scheduler.unfit(sandbox_uid, error.problem, self._clock()))
+            if not self._was_claimed(sandbox):
+                self._do(self._scheduler.unfit(sandbox_uid, error.problem, self._clock()))
         else:
-            self._do(self._scheduler.ready(sandbox_uid, self._clock(), received))
+            if not self._was_claimed(sandbox):
+                self._do(self._scheduler.ready(sandbox_uid, self._clock(), received))
+
+    def _was_claimed(self, sandbox: Sandbox) -> bool:
+        """Whether a claim has got it before this fleet verified its executor: then the claim has found out by itself."""
+        now = self._scheduler.inventory.of_incarnation(sandbox.sandbox_uid)
+        return sandbox.untried and (now is None or now.state is not State.WARM)
 
     async def _bind(self, sandbox: Sandbox) -> None:
         uid = sandbox.sandbox_uid

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from sandfleet_operator.api.errors import FleetError
@@ -163,3 +164,23 @@ def test_a_silent_party_is_asked_ever_more_seldom():
     # In a minute forty executors would be asked 1,200 times.
     assert silence.most <= 32
     assert silence.asked < 150
+
+
+async def test_the_claim_of_a_warm_one_of_an_earlier_leader_verifies_its_executor_first():
+    class Both(Contacts):
+        def __init__(self):
+            super().__init__([])
+            self.calls = []
+
+        async def contact(self, executor, *, isolation, first):
+            self.calls.append(("contact", executor.pod_uid, isolation, first))
+
+        async def open(self, executor, **asked):
+            self.calls.append("open")
+            return await super().open(executor, **asked)
+
+    for untried, bound, calls in ((True, False, 2), (False, False, 1), (True, True, 1)):
+        contacts = Both()
+        sandbox = replace(claimed(bound=bound), untried=untried, claim=a_claim(name="one"))
+        await PodExecutors(contacts, None, STORE, 50051).open(sandbox, 60.0)
+        assert contacts.calls == [("contact", "u-1", sandbox.isolation, True), "open"][-calls:]

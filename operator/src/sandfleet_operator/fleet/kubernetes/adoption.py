@@ -27,7 +27,7 @@ class Fate(Enum):
 
     # It belongs to the operator, or to another fleet.
     LEAVE = "leave"
-    # It is warm again once its executor has proved its identity.
+    # It is warm again.
     WARM = "warm"
     # It serves a claim.
     SESSION = "session"
@@ -104,17 +104,26 @@ def record_on(annotations: Mapping[str, str]) -> Record | None:
     return read_record(text) if text else None
 
 
-def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolation: Isolation, now: float) -> Sandbox:
-    """The scheduler's sandbox of the pod, which is warm once its executor has answered."""
+def warm(
+    pod: Pod, key: str, *, pool: str, template: str, revision: str, isolation: Isolation, now: float, filled: bool
+) -> Sandbox:
+    """The scheduler's sandbox of the pod.
+
+    One whose port is open may be claimed at once: the claim verifies its executor, or discards it. Another one, and one
+    that has to be `filled` with a snapshot, is warm once its executor has answered.
+    """
+    at_once = pod.ready and not filled
     return Sandbox(
         sandbox_id=key,
         sandbox_uid=key,
         pool=pool,
         template=template,
         workspace_id=key,
-        state=State.STARTING,
+        state=State.WARM if at_once else State.STARTING,
         created=pod.created,
         started=now,
+        ready=pod.created if at_once else None,
+        untried=at_once,
         isolation=isolation,
         contract=pod.contract,
         revision=revision,

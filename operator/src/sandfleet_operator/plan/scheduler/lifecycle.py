@@ -11,6 +11,7 @@ impossible in a state raises ImpossibleEventError.
 
 from dataclasses import dataclass
 
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
@@ -35,6 +36,16 @@ from sandfleet_operator.plan.scheduler.actions import (
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, after_exit, start_problem
+
+# Why the executor of a warm sandbox of an earlier leader is not one that can be used.
+NOT_REACHED = frozenset(
+    {
+        ClaimReason.EXECUTOR_GONE.value,
+        Reason.EXECUTOR_UNREACHABLE.value,
+        Reason.EXECUTOR_IDENTITY_INVALID.value,
+        Reason.RUNTIME_MISMATCH.value,
+    }
+)
 
 
 class ImpossibleEventError(Exception):
@@ -80,6 +91,8 @@ def ready(sandbox: Sandbox, now: float, received: frozenset[Mark] = frozenset())
             return Step(replace(sandbox, state=State.WARM, ready=now, unmade=False, received=received))
         case State.STARTING:
             return _claimed(replace(sandbox, ready=now, unmade=False, received=received), sandbox.claim, now)
+        case State.WARM if sandbox.untried:
+            return Step(replace(sandbox, untried=False))
         case State.RECOVERING if sandbox.running:
             return Step(sandbox, (Bind(sandbox),))
         case State.RESUMING:
@@ -102,7 +115,7 @@ def bound(sandbox: Sandbox) -> Step:
     """Its executor is open for the claim."""
     match sandbox.state:
         case State.CLAIMED if not sandbox.bound:
-            return Step(replace(sandbox, bound=True), outcome=SessionBegun())
+            return Step(replace(sandbox, bound=True, untried=False), outcome=SessionBegun())
         case State.RECOVERING if sandbox.running:
             return Step(replace(sandbox, state=State.CLAIMED))
         case State.RESUMING:
@@ -119,6 +132,11 @@ def unfit(sandbox: Sandbox, problem: Problem) -> Step:
     match sandbox.state:
         case State.STARTING:
             return _ending(sandbox, problem.reason, Lost(sandbox.claim, problem))
+        case State.WARM if sandbox.untried:
+            return _ending(sandbox, problem.reason)
+        case State.CLAIMED if sandbox.untried and sandbox.claim is not None and problem.reason in NOT_REACHED:
+            # That says nothing about the claim, nor about what its pool starts: the claim gets another one.
+            return _ending(sandbox, problem.reason, Taken(sandbox.claim.key))
         case State.CLAIMED if not sandbox.bound:
             return _ending(sandbox, problem.reason, Lost(sandbox.claim, problem))
         case State.RECOVERING if sandbox.running:

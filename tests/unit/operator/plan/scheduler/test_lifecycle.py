@@ -17,6 +17,7 @@ from sandfleet_operator.plan.scheduler.actions import (
     Start,
     Stop,
     Suspend,
+    Taken,
 )
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
@@ -233,3 +234,21 @@ def test_a_replacement_is_a_new_incarnation_on_the_same_workspace():
 def test_a_workspace_is_dropped_unless_its_session_keeps_it(sandbox, kept):
     step = lifecycle.exited(sandbox, Exit(code=0), NOW, POLICY)
     assert (DropWorkspace("w1") not in step.actions) is kept
+
+
+@pytest.mark.parametrize("reason", sorted(lifecycle.NOT_REACHED))
+def test_a_warm_one_of_an_earlier_leader_that_cannot_be_reached_costs_its_claim_nothing(reason):
+    problem = replace(PROBLEM, reason=reason)
+    step = lifecycle.unfit(replace(BINDING, untried=True), problem)
+    assert (step.sandbox.state, step.outcome) == (State.ENDED, Taken(MINE.key))
+    # The controls: one that this leader has verified, and a claim that no executor would take.
+    assert isinstance(lifecycle.unfit(BINDING, problem).outcome, Lost)
+    assert isinstance(lifecycle.unfit(replace(BINDING, untried=True), PROBLEM).outcome, Lost)
+
+
+def test_a_warm_one_of_an_earlier_leader_is_tried_once():
+    untried = replace(WARM, untried=True)
+    assert lifecycle.ready(untried, NOW).sandbox == WARM
+    step = lifecycle.unfit(untried, PROBLEM)
+    assert (step.sandbox.state, step.actions, step.outcome) == (State.ENDED, (Stop(step.sandbox),), None)
+    assert not lifecycle.bound(replace(BINDING, untried=True)).sandbox.untried
