@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import CODE_SANDBOX
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.settings import Settings
@@ -51,9 +52,9 @@ async def turns(count):
         await asyncio.sleep(0)
 
 
-async def begun(feed, matches=ANY):
+async def begun(feed, matches=ANY, namespace="", caller="ann"):
     """A watch that has shown what is there, and what that was."""
-    watch, seen = feed.watch("", matches), []
+    watch, seen = feed.watch(namespace, matches, caller), []
     while not (response := await anext(watch)).synced:
         seen.append(response.changed.sandbox_id)
     return watch, seen
@@ -150,3 +151,39 @@ async def test_a_watch_that_begins_loses_no_change_of_the_meantime():
         ("changed", "team/a", "new"),
         ("removed", "", ""),
     ]
+
+
+async def test_a_change_reaches_the_watches_of_its_namespace_and_of_all_and_wakes_no_other_one():
+    store = a_store()
+    feed = SandboxFeed(store, lambda _name: None, young())
+    watches = {name: (await begun(feed, namespace=name))[0] for name in ("team", "", "other")}
+    woken = []
+
+    async def read(name):
+        await anext(watches[name])
+        woken.append(name)
+
+    tasks = [asyncio.create_task(read(name)) for name in watches]
+    await asyncio.sleep(0)
+    feed.say(put(store, "a"), gone=False)
+    assert [reader.news for reader in feed._readers["other"]] == [{}]
+    await asyncio.wait(tasks[:2])
+    assert sorted(woken) == ["", "team"]
+    tasks[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for watch in watches.values():
+        await watch.aclose()
+    assert (feed._readers, feed._watches) == ({}, {})
+
+
+@pytest.mark.parametrize(("bound", "why"), [("MAX_WATCHES", "2 watches of ann"), ("MAX_READERS", "of namespace team")])
+async def test_watches_are_bounded_for_a_caller_and_a_namespace(monkeypatch, bound, why):
+    monkeypatch.setattr(module, bound, 2)
+    feed = SandboxFeed(a_store(), lambda _name: None, young())
+    opened = [(await begun(feed, namespace="team", caller="ann"))[0] for _ in range(2)]
+    with pytest.raises(FleetError, match=f"cannot watch: .*{why}") as caught:
+        await begun(feed, namespace="team", caller="ann")
+    assert caught.value.problem.reason == "TooManyWatches"
+    await begun(feed, namespace="other", caller="bob")
+    await opened[0].aclose()
+    await begun(feed, namespace="team", caller="ann")

@@ -259,8 +259,14 @@ class ClaimReason(CallReason):
     NAMESPACE_QUEUE_FULL = (
         "NamespaceQueueFull",
         Code.RESOURCE_EXHAUSTED,
-        "As many claims wait in the namespace as the settings let wait in one.",
+        "As many claims wait in the namespace as the settings let wait in one, or as many as others could still add.",
         "Retry later, or raise settings.maxWaitingPerNamespace.",
+    )
+    TOO_MANY_WATCHES = (
+        "TooManyWatches",
+        Code.RESOURCE_EXHAUSTED,
+        "The caller, or all callers of the namespace together, have as many watches as the fleet lets be open.",
+        "Share one watch among the parts of your program, and close watches that you do not read.",
     )
     SANDBOX_LIMIT = (
         "SandboxLimit",

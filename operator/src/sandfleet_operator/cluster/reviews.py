@@ -4,7 +4,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jwt
 
@@ -12,6 +12,10 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import CODE_SANDBOX, KINDS, Json, Kind, KubeError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lanes import NoTurnError, Turns
+from sandfleet_operator.plan.lanes import Bounds, Party
+
+V = TypeVar("V")
 
 AUDIENCE = "sandfleet"
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
@@ -25,6 +29,12 @@ ALLOWED = 10.0
 # Seconds for which an accepted token is remembered. A deleted account stays valid for this long.
 REMEMBERED = 60.0
 MAX_REMEMBERED = 4096
+# Seconds for which a token that was refused is remembered: a token that has just begun to count waits so long.
+REFUSED = 5.0
+# TokenReviews under way: of tokens that were accepted before, and of all others, which anyone can send.
+BOUNDS = Bounds(total=64, per_namespace=48, per_node=64, waiting=4096)
+ACCEPTED, UNKNOWN = Party("accepted"), Party("unknown")
+PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,9 @@ class Reviews:
         self._clock = wall_clock
         # Keyed by hash: the tokens themselves are not kept.
         self._known: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        # Tokens that were refused, with the reason.
+        self._bad: OrderedDict[bytes, tuple[float, FleetError]] = OrderedDict()
+        self._turns = Turns(BOUNDS)
         self._allowed = _Memory(wall_clock)
         # Rights to all of a namespace that the API server refused, of callers that have them for single names.
         self._refused = _Memory(wall_clock)
@@ -59,14 +72,36 @@ class Reviews:
         """
         if not token or len(token) > MAX_TOKEN_CHARACTERS:
             raise _unknown("the call has no `authorization: Bearer TOKEN`", ClaimReason.TOKEN_MISSING)
-        now, key = self._clock(), hashlib.sha256(token.encode()).digest()
-        until, caller = self._known.get(key, (0.0, None))
-        # Turning the clock back does not prolong the memory.
-        if caller is not None and now < until <= now + REMEMBERED:
+        key = hashlib.sha256(token.encode()).digest()
+        if (caller := self._remembered(key)) is not None:
             return caller
-        self._known.pop(key, None)
-        caller = await self._review(token)
-        self._remember(key, min(now + REMEMBERED, _expires(token)), caller)
+        try:
+            async with self._turns.turn(ACCEPTED if key in self._known else UNKNOWN, PATIENCE):
+                # Others may have asked meanwhile.
+                return self._remembered(key) or await self._asked(key, token)
+        except NoTurnError as error:
+            raise ClaimReason.REVIEW_FAILED.error(f"cannot tell who calls: {error}") from error
+
+    def _remembered(self, key: bytes) -> Caller | None:
+        """Raises FleetError for a token that was refused."""
+        now = self._clock()
+        refused_until, why = self._bad.get(key, (0.0, None))
+        # Turning the clock back does not prolong the memory.
+        if why is not None and now < refused_until <= now + REFUSED:
+            raise FleetError(why.problem)
+        until, caller = self._known.get(key, (0.0, None))
+        return caller if now < until <= now + REMEMBERED else None
+
+    async def _asked(self, key: bytes, token: str) -> Caller:
+        now = self._clock()
+        try:
+            caller = await self._review(token)
+        except FleetError as error:
+            if error.problem.reason == ClaimReason.TOKEN_INVALID.value:
+                self._known.pop(key, None)
+                _put(self._bad, key, (now + REFUSED, error))
+            raise
+        _put(self._known, key, (min(now + REMEMBERED, _expires(token)), caller))
         return caller
 
     async def _review(self, token: str) -> Caller:
@@ -115,11 +150,6 @@ class Reviews:
             # Leave out the error's own text, because it may quote the token.
             why = f"the API server answered {error.status} {error.reason} to a {review['kind']}"
             raise ClaimReason.REVIEW_FAILED.error(f"cannot tell who calls: {why}") from error
-
-    def _remember(self, key: bytes, until: float, caller: Caller) -> None:
-        self._known[key] = (until, caller)
-        while len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +200,13 @@ class _Memory:
         self._until.move_to_end(key)
         while len(self._until) > MAX_REMEMBERED:
             self._until.popitem(last=False)
+
+
+def _put(memory: OrderedDict[bytes, V], key: bytes, value: V) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > MAX_REMEMBERED:
+        memory.popitem(last=False)
 
 
 def _review_of(kind: Kind, spec: Json) -> Json:

@@ -5,6 +5,7 @@ import logging
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.queues.preemption import Candidate
@@ -46,13 +47,16 @@ class Preemptor:
     async def look(self) -> None:
         """Begins to preempt whom owners of quota need to go now."""
         preemptions, now = self._fleet.scheduler.preemptions, self._fleet.now()
-        asked = [one for one in preemptions.candidates(now) if now >= (self._left_alone.get(one.sandbox_id) or 0.0)]
+        # Of one cohort in each turn of the loop.
+        found = [one async for cohort in in_turns(preemptions.candidates(now), 1) for one in cohort]
+        asked = [one for one in found if now >= (self._left_alone.get(one.sandbox_id) or 0.0)]
         if not asked:
             return
-        found = await asyncio.gather(*(self._idle(one) for one in asked))
-        idle = {one.sandbox_id: how for one, how in zip(asked, found, strict=True) if how is not None}
-        for victim in preemptions.victims(idle, self._leaving.keys(), self._fleet.now()):
-            self._leaving[victim.sandbox_id] = asyncio.create_task(self._preempt(victim))
+        answers = await asyncio.gather(*(self._idle(one) for one in asked))
+        idle = {one.sandbox_id: how for one, how in zip(asked, answers, strict=True) if how is not None}
+        async for victims in in_turns(preemptions.victims(idle, self._leaving.keys(), self._fleet.now()), 1):
+            for victim in victims:
+                self._leaving[victim.sandbox_id] = asyncio.create_task(self._preempt(victim))
 
     async def _idle(self, sandbox: Sandbox) -> Idle | None:
         async with self._slots:

@@ -16,7 +16,7 @@ WORDS = {
     Code.PERMISSION_DENIED: "Forbidden",
     Code.NOT_FOUND: "PoolNotFound TemplateNotFound WorkspaceNotFound SandboxNotFound",
     Code.FAILED_PRECONDITION: "WorkspaceBusy WorkspaceEphemeral IsolationUnavailable ContractNotSupported ClaimEnded NoLease",
-    Code.RESOURCE_EXHAUSTED: "TooManyWorkspaces QueueFull NamespaceQueueFull SandboxLimit QuotaExceeded TooManyTunnels",
+    Code.RESOURCE_EXHAUSTED: "TooManyWorkspaces QueueFull NamespaceQueueFull SandboxLimit QuotaExceeded TooManyTunnels TooManyWatches",
     Code.DEADLINE_EXCEEDED: "NotBoundInTime StartTimeout",
     Code.INTERNAL: "StartFailed SandboxUnfit",
     Code.UNAVAILABLE: "ReviewFailed ExecutorUnreachable ExecutorGone Recovering StillEnding NotServing ApiServerFailed "

@@ -87,7 +87,7 @@ async def sent(receiver, *messages, monkeypatch, clock=lambda: NOW):
     for message in messages:
         hook.send(message)
     async with asyncio.timeout(60):
-        while hook._waiting.qsize() or len(receiver.posted) < len(messages):
+        while hook._waiting:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
     hook.close()
@@ -117,14 +117,35 @@ async def test_each_attempt_is_signed_with_its_own_time(monkeypatch):
         assert headers["webhook-signature"] != signature(KEY[::-1], Message("m1", body), int(moment))
 
 
-async def test_a_flood_of_messages_is_bounded(monkeypatch, caplog):
-    monkeypatch.setattr(module, "MAX_WAITING", 3)
+@pytest.mark.parametrize(("bound", "all_of_them"), [("MAX_WAITING", 3), ("MAX_OF_NAMESPACE", 6)])
+async def test_a_flood_of_messages_is_bounded(monkeypatch, caplog, bound, all_of_them):
+    monkeypatch.setattr(module, bound, 3)
     gate = threading.Event()
     hook = Webhook("https://here", KEY, lambda: NOW, lambda *_: gate.wait(60) and 200)
-    for number in range(10):
-        hook.send(Message(f"m{number}", b"{}"))
-    assert hook._waiting.qsize() == 3
+    for number in range(20):
+        hook.send(Message(f"m{number}", b"{}", ("team", "other")[number % 2]))
+    assert hook._waiting.total() == all_of_them
     assert "dropped" in caplog.text
+    gate.set()
+    hook.close()
+
+
+async def test_messages_that_a_receiver_does_not_take_hold_up_no_other_namespace():
+    gate, taken = threading.Event(), []
+
+    def post(_url, body, _headers):
+        if body == b"slow":
+            gate.wait(60)
+        taken.append(body)
+        return 200
+
+    hook = Webhook("https://here", KEY, lambda: NOW, post)
+    for number in range(50):
+        hook.send(Message(f"m{number}", b"slow", "mean"))
+    hook.send(Message("mine", b"quick", "team"))
+    async with asyncio.timeout(60):
+        while taken != [b"quick"]:
+            await asyncio.sleep(0.01)
     gate.set()
     hook.close()
 

@@ -282,7 +282,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
 
     async def watch(self, caller: Caller, request: fleet_pb2.WatchRequest) -> AsyncIterator[fleet_pb2.WatchResponse]:
         await self._reviews.authorize(caller, "watch", request.namespace, "")
-        return self._kubernetes.feed.watch(request.namespace, parse_selector(request.label_selector))
+        return self._kubernetes.feed.watch(request.namespace, parse_selector(request.label_selector), caller.username)
 
     async def list_pools(self, caller: Caller, request: fleet_pb2.ListPoolsRequest) -> fleet_pb2.ListPoolsResponse:
         """By name; without a namespace, the pools of all."""

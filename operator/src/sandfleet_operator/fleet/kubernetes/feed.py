@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,9 @@ from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 SANDBOX_ID = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)")
 # Sandboxes that are shown before others get their turn: a new one takes a quarter of a millisecond.
 TURN = 20
+# Watches of one caller, and of all callers together that watch one namespace, or all: each costs something at each
+# change there.
+MAX_WATCHES, MAX_READERS = 64, 1024
 # Of an int32 of the API.
 MAX_COUNT = (1 << 31) - 1
 # The operator is at work on these, or another controller is: asking again later may help.
@@ -184,7 +188,8 @@ News = tuple[Json, bool]
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, caller: str) -> None:
+        self.caller = caller
         # What it has not seen, by name.
         self.news: dict[str, News] = {}
         self.came = asyncio.Event()
@@ -201,7 +206,9 @@ class SandboxFeed:
         self._store = store
         self._young = young
         self._egress_of = egress_of
-        self._readers: set[_Reader] = set()
+        # By namespace; empty: those of all.
+        self._readers: dict[str, set[_Reader]] = {}
+        self._watches: Counter[str] = Counter()
         # By name: the object, what was known of its egress, and the message of both.
         self._encoded: dict[str, tuple[Json, Known | None, bytes]] = {}
         self.unreadable = Unreadable()
@@ -234,7 +241,7 @@ class SandboxFeed:
         return self._young.get(name) is not None and self._written(name) is None
 
     def _tell(self, name: str, obj: Json, *, gone: bool) -> None:
-        for reader in self._readers:
+        for reader in (*self._readers.get(obj["metadata"]["namespace"], ()), *self._readers.get("", ())):
             reader.news[name] = (obj, gone)
             reader.came.set()
 
@@ -280,10 +287,9 @@ class SandboxFeed:
             last = key_of(obj)
         return found, ""
 
-    async def watch(self, namespace: str, matches: Matches) -> AsyncIterator[fleet_pb2.WatchResponse]:
-        """Without a namespace: of all. Until it is closed."""
-        reader, sequence = _Reader(), 0
-        self._readers.add(reader)
+    async def watch(self, namespace: str, matches: Matches, caller: str = "") -> AsyncIterator[fleet_pb2.WatchResponse]:
+        """Without a namespace: of all. Until it is closed. Raises FleetError where there are too many."""
+        reader, sequence = self._joined(namespace, caller), 0
         try:
             news, synced = self._first(reader, namespace), False
             while True:
@@ -301,7 +307,32 @@ class SandboxFeed:
                 taken, reader.news = reader.news, {}
                 news = iter(taken.values())
         finally:
-            self._readers.discard(reader)
+            self._left(reader, namespace)
+
+    def _joined(self, namespace: str, caller: str) -> _Reader:
+        readers = self._readers.get(namespace, set())
+        why = (
+            f"{MAX_WATCHES} watches of {caller} are open"
+            if self._watches[caller] >= MAX_WATCHES
+            else f"{MAX_READERS} watches of {f'namespace {namespace}' if namespace else 'all namespaces'} are open"
+            if len(readers) >= MAX_READERS
+            else ""
+        )
+        if why:
+            raise ClaimReason.TOO_MANY_WATCHES.error(f"cannot watch: {why}", namespace)
+        reader = _Reader(caller)
+        self._readers.setdefault(namespace, readers).add(reader)
+        self._watches[caller] += 1
+        return reader
+
+    def _left(self, reader: _Reader, namespace: str) -> None:
+        readers = self._readers[namespace]
+        readers.discard(reader)
+        if not readers:
+            del self._readers[namespace]
+        self._watches[reader.caller] -= 1
+        if not self._watches[reader.caller]:
+            del self._watches[reader.caller]
 
     def _message(self, obj: Json) -> bytes:
         """A CodeSandbox of the store as callers see it, encoded once for all of them. Raises FleetError."""

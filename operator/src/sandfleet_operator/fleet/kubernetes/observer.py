@@ -137,6 +137,8 @@ class Observer:
 
     def pod(self, obj: Json, *, gone: bool) -> None:
         key = key_of(obj)
+        if gone:
+            self._forget_owner(pod_of(obj))
         if self._backend.is_taken(key, obj):
             self._driver.do(self._scheduler.taken(key, self._clock()))
         elif self._backend.run(key) is not None:
@@ -159,6 +161,11 @@ class Observer:
                     self.unrecorded.begin()
             case Fate.REMOVE:
                 self._discard(key, pod, record)
+
+    def _forget_owner(self, pod: Pod) -> None:
+        # The owner may have gone before, and may have another pod.
+        if self._owned.get(pod.owner) == pod.name:
+            del self._owned[pod.owner]
 
     def _discard(self, key: str, pod: Pod, record: Record | None) -> None:
         """Removes a pod that no fleet is to use."""

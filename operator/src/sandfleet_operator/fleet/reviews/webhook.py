@@ -12,7 +12,9 @@ import json
 import logging
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Protocol
@@ -20,14 +22,20 @@ from typing import Any, Protocol
 from sandfleet_api.executor.v1 import review_pb2
 
 from sandfleet_operator.api.backoff import Backoff
+from sandfleet_operator.cluster.lanes import NoTurnError, Turns
+from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.plan.lanes import Bounds, Party
 
 URL, SECRET = "SANDFLEET_REVIEW_WEBHOOK_URL", "SANDFLEET_REVIEW_WEBHOOK_SECRET"
 PREFIX = "whsec_"
 # Bytes of a secret, as the standard has them.
 LEAST_SECRET, MOST_SECRET = 24, 64
 TYPE = "review.pending"
-# Messages that wait to be sent; a later one is dropped, and listed by the API as all others.
-MAX_WAITING = 1000
+# Messages that wait to be sent, in all and of one namespace; a later one is dropped, and listed by the API as all others.
+MAX_WAITING, MAX_OF_NAMESPACE = 1000, 250
+# Attempts at the same time, each in a thread.
+BOUNDS = Bounds(total=4, per_namespace=2, per_node=4)
+PATIENCE = 300.0
 ATTEMPTS = 6
 PAUSES = Backoff(first=1.0, longest=60.0)
 # Seconds that one attempt may take.
@@ -46,6 +54,8 @@ class Message:
 
     id: str
     body: bytes
+    # Whose messages go in a lane of their own.
+    namespace: str = ""
 
 
 class Post(Protocol):
@@ -84,7 +94,8 @@ def pending_message(sandbox_id: str, holder: str, approvals: int, review: review
         "since": review.since.seconds,
     }
     name = hashlib.sha256(f"{sandbox_id}\0{review.review_id}".encode()).hexdigest()[:32]
-    return Message(f"msg_{name}", json.dumps({"type": TYPE, "data": data}, sort_keys=True).encode())
+    body = json.dumps({"type": TYPE, "data": data}, sort_keys=True).encode()
+    return Message(f"msg_{name}", body, sandbox_id.partition("/")[0])
 
 
 class Webhook:
@@ -93,32 +104,42 @@ class Webhook:
     def __init__(self, url: str, key: bytes, clock: Callable[[], float], post: Post | None = None) -> None:
         self._url, self._key, self._clock = url, key, clock
         self._post = post or posted
-        self._waiting: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
-        self._task: asyncio.Task[None] | None = None
+        self._turns, self._background = Turns(BOUNDS), BackgroundTasks()
+        # Threads of its own: a slow receiver takes none of anything else.
+        self._threads = ThreadPoolExecutor(BOUNDS.total, "webhook")
+        # Messages under way of each namespace.
+        self._waiting: Counter[str] = Counter()
 
     def send(self, message: Message) -> None:
         """Returns at once; on the event loop."""
-        try:
-            self._waiting.put_nowait(message)
-        except asyncio.QueueFull:
-            _LOG.warning("a webhook is dropped: %d wait to be sent", MAX_WAITING)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
+        mine = self._waiting[message.namespace]
+        if mine >= MAX_OF_NAMESPACE or self._waiting.total() >= MAX_WAITING:
+            _LOG.warning("a webhook is dropped: %d of namespace %r wait to be sent", mine, message.namespace)
+            return
+        self._waiting[message.namespace] += 1
+        self._background.begin(self._sent(message), f"send webhook {message.id}")
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        self._background.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self) -> None:
-        while True:
-            await self._deliver(await self._waiting.get())
+    async def _sent(self, message: Message) -> None:
+        try:
+            await self._deliver(message)
+        finally:
+            self._waiting[message.namespace] -= 1
+            if not self._waiting[message.namespace]:
+                del self._waiting[message.namespace]
 
     async def _deliver(self, message: Message) -> None:
         why = ""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                status = await asyncio.to_thread(self._post, self._url, message.body, self._headers(message))
-            except (OSError, HTTPException, ValueError) as error:
+                async with self._turns.turn(Party(message.namespace), PATIENCE):
+                    status = await asyncio.get_running_loop().run_in_executor(
+                        self._threads, self._post, self._url, message.body, self._headers(message)
+                    )
+            except (OSError, HTTPException, ValueError, NoTurnError) as error:
                 why = str(error) or type(error).__name__
             else:
                 if 200 <= status < 300:

@@ -59,11 +59,13 @@ def admit(
     if claim.queue:
         _check_queue(claim, inventory.ledger)
     most = limits.max_waiting_per_namespace
-    if most is not None and waiting_beside >= most:
+    free = limits.max_waiting - len(inventory.waiting)
+    # Never more than are free for others: so there is room for the first claims of any namespace, and no one fills all.
+    if most is not None and (waiting_beside >= most or 0 < free <= waiting_beside):
         namespace = namespace_of(claim.pool)
-        why = f"{most} claims are waiting in namespace {namespace}"
+        why = f"{waiting_beside} claims are waiting in namespace {namespace}"
         raise _refusal(ClaimReason.NAMESPACE_QUEUE_FULL, why, namespace, come_back())
-    if len(inventory.waiting) >= limits.max_waiting:
+    if free <= 0:
         raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting", "", come_back())
 
 

@@ -22,6 +22,8 @@ class Inventory:
         self._many: Counter[tuple[str, State]] = Counter()
         self._by_claim: dict[RequestKey, str] = {}
         self._by_workspace: dict[str, str] = {}
+        # Queue → ids of the sandboxes that serve a claim of it.
+        self._by_queue: dict[str, dict[str, None]] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
         # Workspaces of released sessions that no sandbox has.
         self.kept_workspaces: set[str] = set()
@@ -115,6 +117,10 @@ class Inventory:
         """Starts of the pool that the backend has not confirmed yet."""
         return self._unmade[pool]
 
+    def serving(self, queue: str) -> list[Sandbox]:
+        """The sandboxes that serve claims of the queue."""
+        return [self._sandboxes[name] for name in self._by_queue.get(queue, ())]
+
     def has_workspace(self, workspace_id: str) -> Sandbox | None:
         return self._sandboxes.get(self._by_workspace.get(workspace_id, ""))
 
@@ -138,6 +144,8 @@ class Inventory:
         self._many[sandbox.pool, sandbox.state] += 1
         self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
         self._by_workspace[sandbox.workspace_id] = sandbox.sandbox_id
+        if (queue := _served(sandbox)) is not None:
+            self._by_queue.setdefault(queue, {})[sandbox.sandbox_id] = None
 
     def _forget(self, sandbox_id: str) -> None:
         old = self._sandboxes.get(sandbox_id)
@@ -146,6 +154,10 @@ class Inventory:
         del self._by_state[old.state][sandbox_id]
         self._count_start(old, -1)
         self._forget_place(old)
+        if (queue := _served(old)) is not None:
+            del self._by_queue[queue][sandbox_id]
+            if not self._by_queue[queue]:
+                del self._by_queue[queue]
         del self._by_uid[old.sandbox_uid]
         if self._by_workspace.get(old.workspace_id) == sandbox_id:
             del self._by_workspace[old.workspace_id]
@@ -165,6 +177,11 @@ class Inventory:
             del revisions[old.revision]
         if not revisions:
             del self._by_pool[old.pool, old.state]
+
+
+def _served(sandbox: Sandbox) -> str | None:
+    """The queue of the claim that the sandbox serves, empty without one; None where it serves none."""
+    return sandbox.claim.queue if sandbox.state is State.CLAIMED and sandbox.claim is not None else None
 
 
 def _is_indexed_alike(one: Sandbox, other: Sandbox) -> bool:

@@ -152,3 +152,24 @@ def test_waiting_claims_are_bounded_for_each_namespace():
     scheduler.ask(a_claim("r4", pool="other/a"), NOW)
     scheduler.leave(a_claim("r1").key, NOW)
     scheduler.ask(a_claim("r3", pool="team/a"), NOW)
+
+
+def test_a_few_namespaces_do_not_take_all_places_of_claims_that_wait():
+    greedy = [f"mean-{number}/a" for number in range(5)]
+    pools = [a_pool(name=name, target_warm=0) for name in (*greedy, "team/a")]
+    scheduler = a_cluster(*pools, max_waiting=20, max_waiting_per_namespace=5)
+    refused = 0
+    for number in range(10):
+        for pool in greedy:
+            try:
+                scheduler.ask(a_claim(f"{pool}-{number}", pool=pool), NOW)
+            except FleetError as error:
+                assert error.problem.reason == "NamespaceQueueFull"
+                refused += 1
+    # Four of them would have filled it.
+    assert (len(scheduler.inventory.waiting), refused) == (16, 34)
+    scheduler.ask(a_claim("r1", pool="team/a"), NOW)
+    # A namespace that is alone has its own bound.
+    alone = a_cluster(a_pool(name="team/a", target_warm=0), max_waiting=20, max_waiting_per_namespace=5)
+    for number in range(5):
+        alone.ask(a_claim(f"r{number}", pool="team/a"), NOW)

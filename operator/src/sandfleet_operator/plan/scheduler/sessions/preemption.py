@@ -1,7 +1,9 @@
 """Preempting sessions on borrowed quota: who needs quota back, who may go, and the return of those that went."""
 
+import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from sandfleet_operator.api.kinds.queue import Preemption
 from sandfleet_operator.api.values import Sandbox, State
@@ -18,7 +20,7 @@ RECLAIMED = "preemption"
 MOST_CLAIMS = 64
 # Sessions that are looked at for one cohort: those first whose leases were not renewed for the longest time.
 MOST_CANDIDATES = 512
-LEAVING = frozenset({State.SUSPENDING, State.ENDED})
+LEAVING = (State.SUSPENDING, State.ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +42,41 @@ class Preemptions:
         self._policy = policy
         self._reclaiming: set[str] = set()
 
-    def candidates(self, now: float) -> list[Sandbox]:
-        """The sessions whose executors are to be asked whether they are idle; none where no owner lacks its quota.
+    def candidates(self, now: float) -> Iterator[list[Sandbox]]:
+        """The sessions whose executors are to be asked whether they are idle, of each cohort where an owner lacks quota.
 
-        To be called every second or so: from here on freed quota waits for its owners.
+        To be called every second or so: from here on freed quota waits for its owners. Each cohort is looked at when it
+        is asked for.
         """
         needs = self._needs(now)
         self._reclaim({need.queue for need in needs}, now)
-        found: list[Sandbox] = []
-        for members in self._cohorts(needs):
-            mine = [one for one in self._inventory.in_state(State.CLAIMED) if self._may_go(one, members)]
-            found += sorted(mine, key=_last_renewal)[:MOST_CANDIDATES]
-        return found
+        return map(self._candidates, self._cohorts(needs))
 
-    def victims(self, idle: Mapping[str, Idle], leaving: Collection[str], now: float) -> list[Candidate]:
-        """Whom to preempt. `leaving`: the ids of those that are being preempted already."""
-        needs, victims = self._needs(now), list[Candidate]()
-        for members in self._cohorts(needs):
-            sandboxes = [one for one in self._inventory.in_state(State.CLAIMED) if one.sandbox_id in idle]
-            candidates = [
-                _candidate(one, idle[one.sandbox_id])
-                for one in sandboxes
-                if one.sandbox_id not in leaving and self._may_go(one, members, kept=idle[one.sandbox_id].kept)
-            ]
-            mine = [need for need in needs if need.queue in members]
-            victims += self._policy(mine, self._levels(members, leaving), candidates)
-        return victims
+    def _candidates(self, members: frozenset[str]) -> list[Sandbox]:
+        queues = (queue for queue in sorted(members) if self._may_lose(queue))
+        sandboxes = chain.from_iterable(map(self._inventory.serving, queues))
+        return heapq.nsmallest(MOST_CANDIDATES, (one for one in sandboxes if one.bound), key=_last_renewal)
+
+    def victims(self, idle: Mapping[str, Idle], leaving: Collection[str], now: float) -> Iterator[list[Candidate]]:
+        """Whom to preempt, of each cohort when it is asked for. `leaving`: the ids of those that are on their way."""
+        needs = self._needs(now)
+        members = {queue: cohort for cohort in self._cohorts(needs) for queue in cohort}
+        found: dict[frozenset[str], list[str]] = {cohort: [] for cohort in members.values()}
+        for sandbox_id in idle:
+            sandbox = self._inventory.get(sandbox_id)
+            if sandbox is not None and sandbox.claim is not None and sandbox.claim.queue in members:
+                found[members[sandbox.claim.queue]].append(sandbox_id)
+        return (self._victims(cohort, needs, {one: idle[one] for one in ids}, leaving) for cohort, ids in found.items())
+
+    def _victims(
+        self, members: frozenset[str], needs: Iterable[Need], idle: Mapping[str, Idle], leaving: Collection[str]
+    ) -> list[Candidate]:
+        sandboxes = ((self._inventory.get(one), how) for one, how in idle.items() if one not in leaving)
+        candidates = [
+            _candidate(one, how) for one, how in sandboxes if one is not None and self._may_go(one, kept=how.kept)
+        ]
+        mine = [need for need in needs if need.queue in members]
+        return self._policy(mine, self._levels(members, leaving), candidates)
 
     # Needs.
 
@@ -105,14 +116,17 @@ class Preemptions:
 
     # Candidates.
 
-    def _may_go(self, sandbox: Sandbox, members: frozenset[str], *, kept: bool = True) -> bool:
+    def _may_go(self, sandbox: Sandbox, *, kept: bool) -> bool:
         claim = sandbox.claim
-        if not sandbox.bound or claim is None or claim.queue not in members:
-            return False
-        spec = self._ledger.spec(claim.queue)
+        is_session = sandbox.state is State.CLAIMED and sandbox.bound and claim is not None
+        return is_session and claim is not None and self._may_lose(claim.queue, kept=kept)
+
+    def _may_lose(self, queue: str, *, kept: bool = True) -> bool:
+        """Whether sessions of the queue may go: it borrows, and its spec lets them."""
+        spec = self._ledger.spec(queue)
         if spec is None or spec.preemption is Preemption.NEVER or (not kept and spec.preemption is Preemption.SUSPEND):
             return False
-        return above(self._ledger.usage(claim.queue), self._ledger.terms(claim.queue).nominal) != NOTHING
+        return above(self._ledger.usage(queue), self._ledger.terms(queue).nominal) != NOTHING
 
     def _levels(self, members: frozenset[str], leaving: Collection[str]) -> Levels:
         """As if those that are leaving had left."""
@@ -123,13 +137,18 @@ class Preemptions:
             {one: ledger.usage(one) for one in members},
             ledger.cohort(queue).free,
         )
-        for sandbox in self._inventory.all():
+        for sandbox in self._leaving(leaving):
             claim = sandbox.claim
-            if claim is None or claim.amount is None or claim.queue not in members:
-                continue
-            if sandbox.state in LEAVING or sandbox.sandbox_id in leaving:
+            if claim is not None and claim.amount is not None and claim.queue in members:
                 levels.release(claim.queue, vector(claim.amount))
         return levels
+
+    def _leaving(self, leaving: Collection[str]) -> Iterator[Sandbox]:
+        yield from chain.from_iterable(map(self._inventory.in_state, LEAVING))
+        for sandbox_id in leaving:
+            sandbox = self._inventory.get(sandbox_id)
+            if sandbox is not None and sandbox.state not in LEAVING:
+                yield sandbox
 
 
 def _candidate(sandbox: Sandbox, idle: Idle) -> Candidate:

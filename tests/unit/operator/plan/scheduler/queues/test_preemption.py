@@ -1,6 +1,7 @@
 """Preemption of borrowed quota: whom the policy chooses, and how owner and victim go on."""
 
 from dataclasses import replace
+from itertools import chain
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -133,14 +134,18 @@ def ask(scheduler, queue, request, now, **changes):
     return fill(scheduler, now)
 
 
+def asked_of(scheduler, now):
+    return list(chain.from_iterable(scheduler.preemptions.candidates(now)))
+
+
 def preempt(scheduler, now, **idle):
     """By request: the seconds that its session is idle. The requests whose sessions went."""
     sessions = {request: session(scheduler, request) for request in idle}
-    asked = {one.sandbox_id for one in scheduler.preemptions.candidates(now)}
+    asked = {one.sandbox_id for one in asked_of(scheduler, now)}
     facts = {sessions[request].sandbox_id: Idle(seconds) for request, seconds in idle.items()}
     victims = scheduler.preemptions.victims({one: facts[one] for one in facts if one in asked}, (), now)
     gone = []
-    for victim in victims:
+    for victim in chain.from_iterable(victims):
         sandbox = scheduler.inventory.get(victim.sandbox_id)
         assert of_kind(scheduler.suspensions.preempt(victim.sandbox_id, now), Suspend)
         scheduler.exited(sandbox.sandbox_uid, CLOSED, now)
@@ -183,9 +188,9 @@ def test_a_queue_that_forbids_it_and_a_busy_session_are_left_alone():
     for request in ("g1", "g2"):
         ask(scheduler, "guest", request, NOW)
     ask(scheduler, "lent", "o1", NOW)
-    assert scheduler.preemptions.candidates(NOW) == []
+    assert asked_of(scheduler, NOW) == []
     scheduler.queues.put("guest", of_sandboxes(0, preemption=Preemption.SUSPEND), NOW)
-    assert len(scheduler.preemptions.candidates(NOW)) == 2
+    assert len(asked_of(scheduler, NOW)) == 2
     # No executor says that its session is idle.
     assert preempt(scheduler, NOW) == []
 
@@ -221,3 +226,37 @@ def test_a_caller_who_waits_for_the_return_may_leave_without_undoing_it():
     assert of_kind([*release(scheduler, "o1", NOW + 16), *scheduler.tick(NOW + 18)], Resume) == []
     scheduler.preemptions.candidates(NOW + 19)
     assert of_kind(scheduler.tick(NOW + 20), Resume)
+
+
+def test_a_cohort_is_looked_at_by_itself_and_no_session_of_another_one_with_it(monkeypatch):
+    """Ten thousand sessions were looked at for each of fifty cohorts, in one stretch."""
+    cohorts = 4
+    scheduler = a_scheduler(target_warm=4 * cohorts, max_sandboxes=100, max_starting=50)
+    for number in range(cohorts):
+        for name, own in (("lent", 2), ("guest", 0)):
+            spec = QueueSpec(cohort=f"c{number}", nominal=Quota(sandboxes=own), preemption=Preemption.SUSPEND)
+            scheduler.queues.put(f"{name}{number}", spec, NOW)
+    scheduler.tick(NOW)
+    fill(scheduler, NOW)
+    for number in range(cohorts):
+        for request in ("a", "b"):
+            ask(scheduler, f"guest{number}", f"{request}{number}", NOW)
+        ask(scheduler, f"lent{number}", f"o{number}", NOW)
+    inventory, looked = scheduler.inventory, []
+    serving, in_state = inventory.serving, inventory.in_state
+    monkeypatch.setattr(inventory, "serving", lambda queue: [looked.append(queue), *serving(queue)][1:])
+
+    def of_few(state):
+        assert state is not State.CLAIMED, "all sessions are looked at"
+        return in_state(state)
+
+    monkeypatch.setattr(inventory, "in_state", of_few)
+    monkeypatch.setattr(inventory, "all", lambda: of_few(State.CLAIMED))
+    found = scheduler.preemptions.candidates(NOW + 1)
+    assert looked == []
+    first = next(found)
+    assert (len(first), len(looked)) == (2, 1)
+    asked = [*first, *chain.from_iterable(found)]
+    assert sorted(looked) == [f"guest{number}" for number in range(cohorts)]
+    victims = scheduler.preemptions.victims({one.sandbox_id: Idle(1.0) for one in asked}, (), NOW + 1)
+    assert [len(one) for one in victims] == [1] * cohorts

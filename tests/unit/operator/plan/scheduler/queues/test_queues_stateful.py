@@ -3,6 +3,7 @@
 import itertools
 import operator
 from dataclasses import replace
+from itertools import chain
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -189,11 +190,11 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), kept=st.booleans())
     def owners_take_their_quota_back(self, data, kept):
-        asked = [scheduler.preemptions.candidates(self.now) for scheduler in self.pair]
+        asked = [list(chain.from_iterable(one.preemptions.candidates(self.now))) for one in self.pair]
         assert asked[0] == asked[1]
         at_rest = data.draw(st.permutations(asked[0]))[: data.draw(st.integers(0, len(asked[0])))]
         idle = {one.sandbox_id: Idle(float(place), kept) for place, one in enumerate(at_rest)}
-        chosen = [scheduler.preemptions.victims(idle, (), self.now) for scheduler in self.pair]
+        chosen = [list(chain.from_iterable(one.preemptions.victims(idle, (), self.now))) for one in self.pair]
         assert chosen[0] == chosen[1]
         ledger = self.scheduler.inventory.ledger
         for victim in chosen[0]:
