@@ -79,7 +79,12 @@ class Crowd(PagedLists):
                 await a_turn()
 
     async def watch(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        selector: str = "",
+        resource_version: str = "",
+        seconds: float | None = None,
     ) -> AsyncGenerator[Event, None]:
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._watches.setdefault(kind, []).append(queue)

@@ -18,6 +18,7 @@ from sandfleet_operator.cluster.lease import STUCK_SECONDS
 from sandfleet_operator.cluster.reviews import AUDIENCE
 from sandfleet_operator.executors.signing import CA_CERTIFICATE
 from sandfleet_operator.fleet.gateway import serve
+from sandfleet_operator.fleet.kubernetes.service_place import LEADS
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
@@ -106,7 +107,11 @@ def test_values_of_a_component_reach_its_pods_only() -> None:
 
 def test_objects_that_the_processes_fill_are_created_empty() -> None:
     """What Helm does not write it neither takes back at an upgrade."""
-    for kind, name in (("Secret", "sandfleet-signing"), ("ConfigMap", "sandfleet-ca")):
+    for kind, name in (
+        ("Secret", "sandfleet-signing"),
+        ("ConfigMap", "sandfleet-ca"),
+        ("ConfigMap", "sandfleet-ended"),
+    ):
         (one,) = named(rendered(), kind, name)
         assert not {"data", "stringData", "spec"} & set(one)
 
@@ -231,7 +236,7 @@ def test_probes_ask_the_event_loop_and_never_only_the_port(component: str) -> No
 
 
 def test_optional_objects_exist_only_when_chosen() -> None:
-    chosen = {"PodDisruptionBudget", "RuntimeClass", "CiliumClusterwideNetworkPolicy", "GlobalNetworkPolicy"}
+    chosen = {"RuntimeClass", "CiliumClusterwideNetworkPolicy", "GlobalNetworkPolicy"}
     assert chosen <= {one["kind"] for one in rendered(*FULL)}
     assert not chosen & {one["kind"] for one in rendered()}
 
@@ -275,7 +280,7 @@ def test_the_custom_resources_are_the_sources_and_stay_at_uninstall() -> None:
 
 
 def test_a_release_of_another_name_has_it_in_all_names_but_the_contracts_with_the_processes() -> None:
-    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-fleet", "sandfleet-gateway"}
+    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-ended", "sandfleet-fleet", "sandfleet-gateway"}
     objects = rendered('fullnameOverride="box"', "crds.enabled=false")
     assert {one["metadata"]["name"] for one in objects if not one["metadata"]["name"].startswith("box-")} == fixed
 
@@ -338,3 +343,25 @@ def test_what_the_operator_makes_in_a_namespace_has_the_label_by_which_it_is_rem
         sandbox_pod(PodRequest(namespace="team-a", name="demo", wanted=wanted), SETTINGS),
     ]
     assert [one["metadata"]["labels"].get(key) for one in made] == [value] * len(made)
+
+
+def test_the_service_of_the_fleet_selects_the_pod_that_leads_and_no_standby() -> None:
+    (service,) = named(rendered(), "Service", "sandfleet-fleet")
+    selector, labels = service["spec"]["selector"], pods()["fleet"]["metadata"]["labels"]
+    # The label comes from the leader, not from the chart.
+    assert selector.items() - labels.items() == {(LEADS, "true")}
+
+
+@pytest.mark.parametrize("component", ["operator", "fleet"])
+def test_two_replicas_of_the_control_plane_stand_on_two_nodes_and_outlive_a_drain(component: str) -> None:
+    (deployment,) = named(rendered(), "Deployment", f"sandfleet-{component}")
+    (budget,) = named(rendered(), "PodDisruptionBudget", f"sandfleet-{component}")
+    pod = deployment["spec"]["template"]
+    (spread,) = pod["spec"]["topologySpreadConstraints"]
+    assert (deployment["spec"]["replicas"], budget["spec"]["maxUnavailable"]) == (2, 1)
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    for selected in (spread["labelSelector"], budget["spec"]["selector"]):
+        assert selected["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    chosen = f'{component}.topologySpreadConstraints=[{{"maxSkew":2,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}}]'
+    (deployment,) = named(rendered(chosen), "Deployment", f"sandfleet-{component}")
+    assert [one["maxSkew"] for one in deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]] == [2]

@@ -91,6 +91,15 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if and (has .component (list "operator" "fleet")) (empty $values.topologySpreadConstraints) }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "sandfleet.selector" . | nindent 8 }}
+{{- end }}
 {{- range $field := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}
 {{- with index $values $field }}
 {{ $field }}:

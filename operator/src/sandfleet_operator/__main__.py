@@ -53,6 +53,7 @@ def _fleet(rest: list[str]) -> int:
         settings=settings,
         identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}",
         pod_ip=given.pod_ip,
+        pod=os.environ.get("POD_NAME", ""),
         port=given.port,
         kubeconfig=given.kubeconfig,
         health_port=given.health_port,

@@ -109,7 +109,12 @@ class MemoryKube(PagedLists):
         return states[max(0, len(states) - 1 - self.lag)]
 
     async def watch(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        selector: str = "",
+        resource_version: str = "",
+        seconds: float | None = None,
     ) -> AsyncGenerator[Event, None]:
         cluster, wanted = self.cluster, _wanted(kind, namespace, selector)
         position, begin, since = 0, len(cluster.changes), int(resource_version or 0)
@@ -132,6 +137,10 @@ class MemoryKube(PagedLists):
                         return
                     if (heard or not change.sign) and (event := _event(change, since, kind, wanted)):
                         yield event
+                if seconds is not None:
+                    # The bookmark near its end.
+                    yield _bookmark(kind, cluster.version)
+                    return
                 await news.wait()
         finally:
             cluster.waiting.pop(news, None)
@@ -317,12 +326,16 @@ def _wanted(kind: Kind, namespace: str | None, selector: str) -> Callable[[Ref, 
     return wanted
 
 
+def _bookmark(kind: Kind, version: int) -> Event:
+    metadata = {"resourceVersion": str(version)}
+    return Event("BOOKMARK", {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata})
+
+
 def _event(change: Change, since: int, kind: Kind, wanted: Callable[[Ref, Json], bool]) -> Event | None:
     if change.sign == "EXPIRED":
         raise Expired(410, "Expired", f"cannot watch {kind}: the resource version has expired")
     if change.sign:
-        version = {"resourceVersion": str(change.version)}
-        return Event("BOOKMARK", {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": version})
+        return _bookmark(kind, change.version)
     if change.ref is None or change.version <= since:
         return None
     was, now = (obj is not None and wanted(change.ref, obj) for obj in (change.before, change.after))

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from sandfleet_operator.api.kube import CONFIG_MAP, Ref
 from sandfleet_operator.cluster import reflector as module
 from sandfleet_operator.cluster.reflector import Reflector, relist, show_each
@@ -115,3 +116,72 @@ async def test_a_reflector_tells_the_object_as_it_is_kept():
         await asyncio.sleep(0)
     running.cancel()
     assert all(one is store.get(Ref(CONFIG_MAP, SPACE, one["metadata"]["name"])) for one in told)
+
+
+class Counting(MemoryKube):
+    """Counts the objects that lists have shown, and holds the events of long watches back."""
+
+    def __init__(self):
+        super().__init__()
+        self.listed, self.may_show, self.is_silent = 0, asyncio.Event(), False
+        self.may_show.set()
+
+    async def pages(self, *words, **named):
+        async for page in super().pages(*words, **named):
+            self.listed += len(page.items)
+            yield page
+
+    async def watch(self, kind, namespace=None, selector="", resource_version="", seconds=None):
+        async for event in super().watch(kind, namespace, selector, resource_version, seconds):
+            if seconds is None:
+                await self.may_show.wait()
+            elif self.is_silent:
+                await asyncio.Event().wait()
+            yield event
+
+
+async def following(*names):
+    kube = Counting()
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    for name in names:
+        await make(kube, name)
+    made = Reflector(kube, Store(), CONFIG_MAP, lambda *_: None)
+    running = asyncio.create_task(made.run())
+    await made.synced.wait()
+    kube.listed = 0
+    return kube, made, running
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_standby_that_follows_the_watches_catches_up_without_a_list(is_late):
+    kube, made, running = await following("a", "b")
+    if is_late:
+        kube.may_show.clear()
+    await make(kube, "c")
+    await kube.delete(Ref(CONFIG_MAP, SPACE, "a"))
+    # What is newest is of another kind: only a bookmark shows that nothing more comes.
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    await made.catch_up()
+    assert (names(made._store), kube.listed) == (["b", "c"], 0)
+    kube.may_show.set()
+    await made.catch_up()
+    assert (names(made._store), kube.listed) == (["b", "c"], 0)
+    # The control.
+    await made.refresh()
+    assert kube.listed == 2
+    running.cancel()
+
+
+@pytest.mark.parametrize("trouble", ["silent", "expired"])
+async def test_a_standby_whose_watch_does_not_come_to_the_barrier_lists_all_objects(monkeypatch, trouble):
+    kube, made, running = await following("a")
+    kube.may_show.clear()
+    await make(kube, "b")
+    if trouble == "silent":
+        monkeypatch.setattr(module, "CATCH_UP_SECONDS", 0.05)
+        kube.is_silent = True
+    else:
+        kube.cluster.expire()
+    await made.catch_up()
+    assert (names(made._store), kube.listed >= 2) == (["a", "b"], True)
+    running.cancel()

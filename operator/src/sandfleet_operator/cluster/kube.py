@@ -216,13 +216,18 @@ class Kube(PagedLists):
         await self._http.close()
 
     async def watch(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        selector: str = "",
+        resource_version: str = "",
+        seconds: float | None = None,
     ) -> AsyncGenerator[Event, None]:
         doing = f"watch {kind}"
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(round(self._watch_seconds)),
+            "timeoutSeconds": str(round(seconds or self._watch_seconds)),
             "labelSelector": selector,
             "resourceVersion": resource_version,
         }

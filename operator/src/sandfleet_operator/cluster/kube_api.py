@@ -79,11 +79,17 @@ class KubeApi(Protocol):
         ...
 
     def watch(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        selector: str = "",
+        resource_version: str = "",
+        seconds: float | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Changes since the resource version, bookmarks among them; without one, first each object as ADDED.
 
         Close it when done (contextlib.aclosing). A watch ends after some minutes: go on from the last version seen.
+        One of 3 or more `seconds` ends then, and two seconds before that it has a bookmark.
         Raises Expired if that version is too old, Unreachable if the stream broke.
         """
         ...

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 
 from sandfleet_operator.api.backoff import Backoff
-from sandfleet_operator.api.kube import Expired, Json, Kind, KubeError
+from sandfleet_operator.api.kube import Event, Expired, Json, Kind, KubeError
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
@@ -31,6 +31,8 @@ Saw = Callable[[Kind, bool, Json, Json | None], None]
 # Objects of a page, and objects that are taken in before others get their turn: a few milliseconds' work. What a watch
 # shows is also acted upon.
 PAGE = 50
+# Seconds of a watch that only waits for its bookmark, and after which a standby lists all objects instead.
+BOOKMARK_SECONDS, CATCH_UP_SECONDS = 3.0, 15.0
 TURN = 10
 EVENTS_TURN = 4
 
@@ -127,6 +129,46 @@ class Reflector:
                 # So that not all of them come back at the same moment.
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
 
+    async def catch_up(self) -> None:
+        """Waits until the store has what there was when it was called. Raises KubeError.
+
+        The version of an empty list is the barrier: a watch that has shown it has shown everything before it. Where
+        nothing changes, a bookmark shows it. Only where neither comes are all objects listed.
+        """
+        barrier, version = await self._newest(), _number(self._version)
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while self._version and max(version, _number(self._version)) < barrier:
+                    version = await self._shown_until(barrier)
+        except (TimeoutError, KubeError) as error:
+            _LOG.info("listing %s anew: %s", self._kind, str(error) or "its watch is behind")
+            version = 0
+        if max(version, _number(self._version)) < barrier:
+            await self.refresh()
+
+    async def _newest(self) -> int:
+        """The version of now."""
+        # No object has this name.
+        pages = self._kube.pages(self._kind, self._namespace, self._selector, "metadata.name=-")
+        async with aclosing(pages) as empty:
+            async for page in empty:
+                return _number(page.resource_version)
+        return 0
+
+    async def _shown_until(self, barrier: int) -> int:
+        """The version up to which a short watch beside the long one has shown everything."""
+        version = _number(self._version)
+        watching = self._kube.watch(
+            self._kind, self._namespace, self._selector, self._version, seconds=BOOKMARK_SECONDS
+        )
+        async with aclosing(watching) as events:
+            async for event in events:
+                self._take(event)
+                version = _number(event.object["metadata"]["resourceVersion"])
+                if version >= barrier:
+                    break
+        return version
+
     async def refresh(self) -> str:
         """Lists all objects again; the version of the list. Raises KubeError."""
         return await relist(
@@ -153,10 +195,17 @@ class Reflector:
                     # Events that came together are there without any wait.
                     await asyncio.sleep(0)
                 self._version = event.object["metadata"]["resourceVersion"]
-                if event.type == "BOOKMARK":
-                    continue
-                obj = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **event.object}
-                take_in(self._store, self._kind, obj, self._saw, gone=event.type == "DELETED", keep=self._keep)
+                self._take(event)
+
+    def _take(self, event: Event) -> None:
+        if event.type == "BOOKMARK":
+            return
+        obj = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **event.object}
+        take_in(self._store, self._kind, obj, self._saw, gone=event.type == "DELETED", keep=self._keep)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0
 
 
 class Reflectors:
@@ -197,6 +246,10 @@ class Reflectors:
             await reflector.synced.wait()
 
     async def refresh(self) -> None:
-        """Everything as it is now. Raises KubeError."""
+        """Lists everything. Raises KubeError."""
         for reflector in self._reflectors:
             await reflector.refresh()
+
+    async def catch_up(self) -> None:
+        """Waits until the store has everything that there was when it was called. Raises KubeError."""
+        await asyncio.gather(*(reflector.catch_up() for reflector in self._reflectors))

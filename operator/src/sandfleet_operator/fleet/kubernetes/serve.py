@@ -37,6 +37,7 @@ from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
+from sandfleet_operator.fleet.kubernetes.service_place import ServicePlace
 from sandfleet_operator.fleet.kubernetes.sessions.journals import PodMemory
 from sandfleet_operator.fleet.kubernetes.snapshots.api import KubernetesSnapshots
 from sandfleet_operator.fleet.kubernetes.snapshots.link import SnapshotterLink
@@ -87,10 +88,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`kubeconfig` empty: the pod's service account. `pod_ip` empty: only the Service's name reaches the port."""
+    """`kubeconfig` empty: the pod's service account. `pod_ip` empty: only the Service's name reaches the port.
+
+    `pod` empty: no Service leads here.
+    """
 
     namespace: str
     pod_ip: str = ""
+    pod: str = ""
     settings: Settings
     identity: str
     host: str = "0.0.0.0"  # noqa: S104 - in a pod, behind a NetworkPolicy
@@ -290,6 +295,9 @@ async def listen(
     parties = Parties(kubernetes, credentials, api)
     api.parking = _keep_in_snapshots(kube, kubernetes, link, parties, settings=options.settings, write=write)
     _add_snapshots(server, link, KubernetesSnapshots(kubernetes, reviews, link, parties, api), measured)
+    if options.pod:
+        place = ServicePlace(kube, options.namespace, options.pod, lambda: kubernetes.serving)
+        kubernetes.beside.append(place.hold)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
