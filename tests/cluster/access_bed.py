@@ -54,6 +54,7 @@ OWN_RULES = [
     {**LEASES, "resourceNames": ["sandfleet-fleet"], "verbs": ["get", "update", "patch"]},
     {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["sandfleet-signing"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sandfleet-ca"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sandfleet-ended"], "verbs": ["get", "patch"]},
 ]
 
 
@@ -207,6 +208,7 @@ def fleet_bed(
         # As the chart makes them: empty.
         an_object("v1", "Secret", "sandfleet-signing", name, type="Opaque"),
         an_object("v1", "ConfigMap", "sandfleet-ca", name),
+        an_object("v1", "ConfigMap", "sandfleet-ended", name),
         *a_grant("Cluster", name, RULES, account),
         *a_grant("", name, OWN_RULES, account, name),
     )

@@ -1,17 +1,20 @@
 """The fleet over an API server in memory: claims, releases, restarts, rivals."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import Code, FleetError, Problem
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref, ref_of
+from sandfleet_operator.api.kube import CODE_SANDBOX, CONFIG_MAP, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref, ref_of
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import RequestKey, State
+from sandfleet_operator.fleet.kubernetes import ended_record
+from sandfleet_operator.fleet.kubernetes.ended_record import EndedRecord
 from sandfleet_operator.plan.claims.record import object_name, read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import pod_of
-from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
+from support.kubernetes.world import SYSTEM, TEAM, World, pool_object, sandbox_object, template_object
 
 
 @pytest.fixture
@@ -247,16 +250,46 @@ def is_ready(pod):
     return pod_of(pod).ready
 
 
-async def test_an_ended_request_is_refused_by_the_fleet_that_saw_its_end_and_served_by_the_next(world):
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_an_ended_request_is_refused_by_the_fleet_that_saw_its_end_and_by_the_next(
+    world, monkeypatch, is_written
+):
+    if not is_written:
+        # The control.
+        monkeypatch.setattr(EndedRecord, "_written", AsyncMock(return_value=True))
+    monkeypatch.setattr(ended_record, "EVERY", 0.01)
     first = await world.fleet()
     sandbox = await world.claim(first)
     await first.fleet.release(sandbox.sandbox_id)
     with pytest.raises(FleetError, match="ended: Released"):
         await world.claim(first)
     await world.until(lambda: not world.objects())
+    written = Ref(CONFIG_MAP, SYSTEM, ended_record.NAME)
+    await world.until(lambda: (written in world.cluster.objects) is is_written)
     await world.kill(first)
     second = await world.fleet()
-    assert (await world.claim(second)).sandbox_id != sandbox.sandbox_id
+    if is_written:
+        with pytest.raises(FleetError, match="ended under an earlier leader") as caught:
+            await world.claim(second)
+        assert caught.value.problem.reason == "ClaimEnded"
+    else:
+        assert (await world.claim(second)).sandbox_id != sandbox.sandbox_id
+    assert await world.claim(second, "another")
+
+
+async def test_what_has_ended_is_written_before_a_fleet_ends_and_not_by_one_that_was_deposed(world):
+    for leads in (True, False):
+        fleet = await world.fleet()
+        sandbox = await world.claim(fleet, f"r-{leads}")
+        await fleet.fleet.release(sandbox.sandbox_id)
+        fleet.state["leading"] = 1 if leads else None
+        fleet.task.cancel()
+        await asyncio.gather(fleet.task, return_exceptions=True)
+        await world.kill(fleet)
+    last = await world.fleet()
+    with pytest.raises(FleetError, match="ended under an earlier leader"):
+        await world.claim(last, "r-True")
+    assert await world.claim(last, "r-False")
 
 
 async def test_the_next_fleet_completes_a_claim_without_an_object(world):
@@ -466,3 +499,19 @@ async def test_one_request_at_two_fleets_keeps_the_leaders_pod(world):
         )
     )
     assert leading.session_of(f"{TEAM}/{world.objects()[0]['metadata']['name']}").sandbox_id == kept.sandbox_id
+
+
+async def test_nothing_is_remembered_of_a_session_that_is_over(world):
+    fleet = await world.fleet()
+    observer = fleet._observer
+    for number in range(3):
+        sandbox = await world.claim(fleet, f"r{number}")
+        await world.until(lambda: any(one["metadata"].get("ownerReferences") for one in world.pods("claimed")))
+        (pod,) = world.pods("claimed")
+        # As the watches show it after the session's end: the object first, then its pod in deletion, then gone.
+        assert await fleet.fleet.release(sandbox.sandbox_id)
+        await world.until(lambda: not world.objects() and not world.pods("claimed"))
+        observer.pod({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}, gone=False)
+        assert observer._owned
+        observer.pod(pod, gone=True)
+    assert observer._owned == {}

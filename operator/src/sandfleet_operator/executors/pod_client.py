@@ -50,7 +50,7 @@ class Errand(Enum):
     # A caller waits for it, or a session would end.
     OPENING = Bounds(total=256, per_namespace=64, per_node=128), 10.0
     # Readings that are repeated anyway.
-    BACKGROUND = Bounds(total=32, per_namespace=8, per_node=16), 2.0
+    BACKGROUND = Bounds(total=32, per_namespace=8, per_node=16), 10.0
     # A session is kept or comes back, which may take minutes.
     KEEPING = Bounds(total=512, per_namespace=64, per_node=128), 60.0
 

@@ -35,6 +35,7 @@ from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, new_name
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks, ProbingExecutors
+from sandfleet_operator.fleet.kubernetes.ended_record import EndedRecord
 from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
 from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
@@ -107,6 +108,7 @@ class KubernetesFleet:
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = self._made_backend(settings, listens, wall_clock)
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
+        self._ended = EndedRecord(kube, lease.namespace, self.scheduler.ended_claims, lambda: leading() is not None)
         # What is called before all else is closed.
         self.at_end: list[Callable[[], None]] = []
         # What runs as long as it leads.
@@ -192,11 +194,12 @@ class KubernetesFleet:
         """Takes over what exists, then serves until it is cancelled. Raises KubeError if the takeover fails."""
         await self._reflectors.synced()
         # The watches may be behind the last write of the previous leader.
-        await self._reflectors.refresh()
+        await self._reflectors.catch_up()
         lease = await self._kube.get(self._lease)
         served = adoption.served_of(str((lease["metadata"].get("annotations") or {}).get(SERVED, "")), fencing)
         term = self._observer.term = LeaderTerm(fencing, served, serving=False)
         self.fleet.begin()
+        await self._ended.load()
         await self._upkeep.begin()
         self._queues.begin()
         await self._observer.take_over()
@@ -215,6 +218,7 @@ class KubernetesFleet:
             group.create_task(self._observer.run())
             group.create_task(self._queues.run())
             group.create_task(self._preemptor.run())
+            group.create_task(self._ended.hold())
             for work in self.beside:
                 group.create_task(work())
 

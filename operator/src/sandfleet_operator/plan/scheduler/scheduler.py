@@ -45,6 +45,7 @@ class Scheduler:
         self.capacity = Capacity(self.inventory, limits)
         self._queues = PoolQueues(self.inventory, policy, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
+        self.ended_claims = self._transitions.ended_claims
         self.standing = Standings(self.inventory, self._queues, self.capacity)
         self._patience = Patience(self.inventory, self._queues, self.capacity, self._transitions, self.standing)
         self._deadlines = Deadlines(
@@ -118,9 +119,7 @@ class Scheduler:
 
     def knows(self, key: RequestKey) -> bool:
         """Whether the claim waits, was answered, or has ended recently."""
-        return any(
-            (self.inventory.waiting.get(key), self.inventory.of_session(key), self._transitions.ended_claims.get(key))
-        )
+        return any((self.inventory.waiting.get(key), self.inventory.of_session(key), self.ended_claims.get(key)))
 
     def ask(self, claim: Claim, now: float, place: Place | None = None) -> list[Action]:
         """A claim arrives, perhaps with its `place` at an earlier leader. Raises FleetError if it cannot be served."""
@@ -131,7 +130,7 @@ class Scheduler:
             return [*self._transitions.rejoin(session, now), *self._cycle.run(session.pool, now)]
         if session is not None:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
-        if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
+        if (problem := self.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
         claim = self._admissible(claim, now)
         self._queues.arrive(claim, now, place=place)

@@ -8,6 +8,7 @@ from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Hindered, Lost, SessionResumed, Taken
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.ended_claims import REMEMBERED, EndedClaims
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
@@ -15,7 +16,6 @@ from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, after_refusal
 
-REMEMBERED = 16384
 # Of a session that holds no place: it has ended, or sleeps.
 FREE = frozenset({State.ENDED, State.SUSPENDED})
 # Problems that no other sandbox would solve.
@@ -28,7 +28,7 @@ class Transitions:
         self._queues = queues
         self._limits = limits
         # Why requests and sandboxes have ended.
-        self.ended_claims: Recent[RequestKey, Problem] = Recent(REMEMBERED)
+        self.ended_claims = EndedClaims()
         self.ended_sandboxes: Recent[str, str] = Recent(REMEMBERED)
 
     def apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
