@@ -235,7 +235,7 @@ async def test_a_warm_pod_of_a_killed_leader_whose_executor_is_gone_is_discarded
 async def test_a_pod_that_is_not_ready_yet_is_warm_once_its_executor_answers(world):
     """What the next leader takes for warm at once, the kubelet has seen listening."""
     first = await world.fleet()
-    await world.until(lambda: len(world.pods("warm")) == 2)
+    await world.until(lambda: len(world.pods("warm")) == 2 and all(map(is_ready, world.pods("warm"))))
     world.starts = False
     await first.fleet.release((await world.claim(first)).sandbox_id)
     await world.until(lambda: any(not is_ready(one) for one in world.pods("warm")))

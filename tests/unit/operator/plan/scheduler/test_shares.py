@@ -160,14 +160,14 @@ def test_a_few_namespaces_do_not_take_all_places_of_claims_that_wait():
     scheduler = a_cluster(*pools, max_waiting=20, max_waiting_per_namespace=5)
     refused = 0
     for number in range(10):
-        for pool in greedy:
+        for place, pool in enumerate(greedy):
             try:
-                scheduler.ask(a_claim(f"{pool}-{number}", pool=pool), NOW)
+                scheduler.ask(a_claim(f"r{place}-{number}", pool=pool), NOW)
             except FleetError as error:
                 assert error.problem.reason == "NamespaceQueueFull"
                 refused += 1
     # Four of them would have filled it.
-    assert (len(scheduler.inventory.waiting), refused) == (16, 34)
+    assert (len(scheduler.inventory.waiting), refused) == (17, 33)
     scheduler.ask(a_claim("r1", pool="team/a"), NOW)
     # A namespace that is alone has its own bound.
     alone = a_cluster(a_pool(name="team/a", target_warm=0), max_waiting=20, max_waiting_per_namespace=5)
