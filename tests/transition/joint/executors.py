@@ -15,6 +15,7 @@ from sandfleet_operator.executors.contact import (
     Executor,
     ExecutorDescription,
     IdentityInvalid,
+    Silent,
     Unreachable,
 )
 from sandfleet_operator.executors.tokens import MAX_LIFETIME, KeyRing, Token, TokenKey
@@ -22,8 +23,8 @@ from sandfleet_operator.plan.pods.egress_probe import Target
 from support.fakes.kube_cluster import MemoryCluster, deleting
 from transition.nodes import claim_of, ended
 
-# Seconds.
-ANSWER = 0.02
+# Seconds; also of one that takes a connection and says nothing, until it is given up.
+ANSWER, SILENCE = 0.02, 20.0
 
 
 @dataclass
@@ -65,9 +66,17 @@ class Executors:
     # By the pod's uid: the first user with a token for it.
     holders: dict[str, str] = field(default_factory=dict)
 
+    # Namespaces whose executors are silent, and how many first contacts of the others are.
+    silent: set[str] = field(default_factory=set)
+    silences: int = 0
+
     # What operator and fleet ask: executors.contact.Contacts.
 
     async def contact(self, executor: Executor, *, isolation: Isolation, first: bool) -> ExecutorDescription:
+        if executor.session_id.partition(".")[0] in self.silent or (first and self.silences > 0):
+            self.silences -= 1
+            await asyncio.sleep(SILENCE)
+            raise Silent(f"cannot reach {executor.pod_uid}: no answer")
         await asyncio.sleep(ANSWER)
         self._pod(executor)
         return self._description(executor, isolation)

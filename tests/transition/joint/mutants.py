@@ -1,10 +1,13 @@
 """The mends that the world watches over, and how each is taken out: by another value of its smallest function."""
 
+import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
@@ -14,6 +17,7 @@ from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.values import Claim, Sandbox, State
 from sandfleet_operator.cluster import elector
 from sandfleet_operator.cluster.intake import Unreadable
+from sandfleet_operator.executors.pod_client import Errand, PodExecutors
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption, feed, observer
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
@@ -111,6 +115,21 @@ async def _deletes_the_policy_before_the_keys(self: Housekeeper, ref: Ref) -> No
     await DELETE_KEYS(self, ref)
 
 
+@asynccontextmanager
+async def _in_one_line(_self: PodExecutors, _errand: Errand, _sandbox: Sandbox) -> AsyncIterator[None]:
+    """Slots for everybody on a loop, a few less than these nodes let start at once."""
+    async with LINES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(8)):
+        yield
+
+
+def _warm_once_contacted(*args: Any, **given: Any) -> Sandbox:
+    return WARM(*args, **{**given, "filled": True})
+
+
+LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+WARM = adoption.warm
+
+
 def _all_slots(self: Capacity, pool: Pool) -> int:
     return self.free_slots() + self._inventory.count_of(pool.name, State.STARTING)
 
@@ -187,5 +206,7 @@ MUTANTS: tuple[Mutant[Scenario], ...] = (
         scenarios.an_uninstall_while_the_operator_crashes,
         ((Housekeeper, "_delete_keys", _deletes_the_policy_before_the_keys),),
     ),
+    Mutant("42.15", scenarios.silent_executors_of_a_tenant, ((PodExecutors, "_turn", _in_one_line),)),
+    Mutant("42.16", scenarios.a_takeover_before_first_contacts, ((adoption, "warm", _warm_once_contacted),)),
     Mutant("B.8", scenarios.marks_for_autoscalers, ((names, "SAFE_TO_EVICT", "sandfleet.io/unmarked"),)),
 )

@@ -27,11 +27,14 @@ from sandfleet_operator.api.kube import (
     TooManyRequests,
 )
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.sandbox.observed import pod_of
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
 from transition.joint.world import Session, World, duration
 from transition.nodes import ended, evicted
 
+# Seconds of a claim that waits for nothing but its own pod.
+SOON = 4.0
 Scenario = Callable[[World], Awaitable[None]]
 JUNK: tuple[Any, ...] = (
     "",
@@ -541,3 +544,37 @@ async def tries(work: Awaitable[object]) -> None:
 
 def is_warm(pod: Json) -> bool:
     return bool(pod["metadata"]["labels"].get(names.STATE) == "warm")
+
+
+async def silent_executors_of_a_tenant(world: World) -> None:
+    """42.15: they hold up no first contact of another one."""
+    world.executors.silent.add("team-b")
+    await world.make_pool(namespace="team-b", size=40)
+    await world.until(lambda: len(world.there(POD, "team-b")) >= 10, "started")
+    await asyncio.sleep(15)
+    begun = asyncio.get_running_loop().time()
+    await world.claim("alice", "r1", "team-c")
+    assert asyncio.get_running_loop().time() - begun < SOON, "it waited for executors of another tenant"
+    world.executors.silent.clear()
+    await asyncio.sleep(60)
+
+
+async def a_takeover_before_first_contacts(world: World) -> None:
+    """42.16: warm pods that are ready are handed out, also before the next leader has contacted them."""
+    await world.make_pool(size=2)
+    await world.until(lambda: sum(map(is_ready, world.there(POD, "team-a").values())) == 2, "ready")
+    await asyncio.sleep(5)
+    warm = set(world.there(POD, "team-a"))
+    world.executors.silences = 2
+    world.end_leader()
+    await world.until(lambda: world.leader and world.executors.silences <= 0, "contacted")
+    begun = asyncio.get_running_loop().time()
+    session = await world.claim("alice", "r1", pool="fast")
+    pod = world.pod_of(session.ref)
+    assert pod is not None
+    assert pod.name in warm, "a warm pod was not used"
+    assert asyncio.get_running_loop().time() - begun < SOON, "it waited for a first contact"
+
+
+def is_ready(pod: Json) -> bool:
+    return pod_of(pod).ready
