@@ -12,7 +12,7 @@ class NoTurnError(Exception):
 
 
 class Turns:
-    """Of one lane. `stalls` are the errors of a turn that had no answer."""
+    """The turns of one lane, for tasks. `stalls` are the errors of a turn that had no answer."""
 
     def __init__(self, bounds: Bounds, stalls: type[Exception] | tuple[type[Exception], ...] = TimeoutError) -> None:
         self._lane, self._stalls = Lane(bounds), stalls

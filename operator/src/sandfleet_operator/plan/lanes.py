@@ -34,7 +34,7 @@ class Bounds:
 
 
 class Party(NamedTuple):
-    """Whose turns stall together. Without a node only the namespace is bounded."""
+    """A namespace on a node. Without a node only the namespace is bounded."""
 
     namespace: str
     node: str = ""
@@ -57,7 +57,7 @@ class _Stalled:
 
 
 class Lane:
-    """Of one kind of work. Times are seconds of any clock that never goes back."""
+    """The turns of one kind of work. Times are seconds of any clock that never goes back."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -161,5 +161,5 @@ class Lane:
 
 
 def _counted(party: Party) -> set[Party]:
-    """Whom a turn counts for: the namespace, the node, and both together."""
+    """The counts that a turn is part of: the namespace, the node, and both together."""
     return {Party(party.namespace), Party("", party.node), party}

@@ -23,7 +23,7 @@ class EndedRecord:
         self._kube, self._ref, self._ended, self._leads = kube, Ref(CONFIG_MAP, namespace, NAME), ended, leads
 
     async def load(self) -> None:
-        """What earlier leaders have written. Without it a takeover goes on, and serves such requests again."""
+        """Reads what earlier leaders have written. Without it a takeover goes on, and serves such requests again."""
         try:
             self._ended.recall((await self._kube.get(self._ref)).get("data") or {})
         except NotFound:

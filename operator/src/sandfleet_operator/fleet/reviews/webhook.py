@@ -54,7 +54,7 @@ class Message:
 
     id: str
     body: bytes
-    # Whose messages go in a lane of their own.
+    # Each has a lane of its own.
     namespace: str = ""
 
 

@@ -60,7 +60,7 @@ def admit(
         _check_queue(claim, inventory.ledger)
     most = limits.max_waiting_per_namespace
     free = limits.max_waiting - len(inventory.waiting)
-    # Never more than are free for others: so there is room for the first claims of any namespace, and no one fills all.
+    # Never more than are free for others: so there is room for the first claims of any namespace.
     if most is not None and (waiting_beside >= most or 0 < free <= waiting_beside):
         namespace = namespace_of(claim.pool)
         why = f"{waiting_beside} claims are waiting in namespace {namespace}"

@@ -47,14 +47,14 @@ class EndedClaims:
         )
 
     def recall(self, told: Mapping[str, str]) -> None:
-        """What an earlier leader has written; what cannot be read is left out."""
+        """Takes over what an earlier leader has written, as far as it can be read."""
         self._chunks = [_read(told.get(f"{number:02}", "")) for number in range(CHUNKS)]
         self._digests = {digest for chunk in self._chunks for digest in chunk}
         self._at = int(told[NEXT]) % CHUNKS if told.get(NEXT, "").isdecimal() and len(told[NEXT]) < CHUNKS else 0
         self._changed.clear()
 
     def take_changed(self) -> dict[str, str]:
-        """What has to be written since the last call; empty: nothing."""
+        """The text to write since the last call; empty: nothing has changed."""
         changed, self._changed = self._changed, set()
         if not changed:
             return {}
@@ -62,7 +62,7 @@ class EndedClaims:
         return {**chunks, NEXT: str(self._at)}
 
     def untake(self, changed: Mapping[str, str]) -> None:
-        """It could not be written."""
+        """Takes a text back that could not be written."""
         self._changed |= {int(name) for name in changed if name != NEXT}
 
 
