@@ -221,7 +221,7 @@ class Sandbox:
     ended_reason: str = ""
     # It is to be started, and the backend has not said yet that this is on its way.
     unmade: bool = False
-    # It was warm before this leader, which has not verified its executor yet.
+    # The sandbox was warm before this leader, which has not verified its executor yet.
     untried: bool = False
 
     @property

@@ -47,7 +47,7 @@ class Preemptor:
     async def look(self) -> None:
         """Begins to preempt whom owners of quota need to go now."""
         preemptions, now = self._fleet.scheduler.preemptions, self._fleet.now()
-        # Of one cohort in each turn of the loop.
+        # One cohort in each turn of the loop.
         found = [one async for cohort in in_turns(preemptions.candidates(now), 1) for one in cohort]
         asked = [one for one in found if now >= (self._left_alone.get(one.sandbox_id) or 0.0)]
         if not asked:
