@@ -122,7 +122,7 @@ class Incarnations:
                 self._do(self._scheduler.ready(sandbox_uid, self._clock(), received))
 
     def _was_claimed(self, sandbox: Sandbox) -> bool:
-        """Whether a claim has got it before this fleet verified its executor: then the claim has found out by itself."""
+        """Whether a claim has got it before this fleet verified its executor: then the claim verifies it."""
         now = self._scheduler.inventory.of_incarnation(sandbox.sandbox_uid)
         return sandbox.untried and (now is None or now.state is not State.WARM)
 

@@ -1,4 +1,4 @@
-"""The leader's place in the Service: a label of its pod, which the Service selects, so that no client meets a standby."""
+"""The leader's place in the Service: a label of its pod, which the Service selects. No client meets a standby."""
 
 import asyncio
 import logging

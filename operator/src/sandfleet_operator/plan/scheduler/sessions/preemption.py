@@ -43,7 +43,7 @@ class Preemptions:
         self._reclaiming: set[str] = set()
 
     def candidates(self, now: float) -> Iterator[list[Sandbox]]:
-        """The sessions whose executors are to be asked whether they are idle, of each cohort where an owner lacks quota.
+        """The sessions whose executors are to be asked whether they are idle, for each cohort with an owner in need.
 
         To be called every second or so: from here on freed quota waits for its owners. Each cohort is looked at when it
         is asked for.
