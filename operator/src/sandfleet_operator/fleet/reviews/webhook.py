@@ -31,7 +31,7 @@ PREFIX = "whsec_"
 # Bytes of a secret, as the standard has them.
 LEAST_SECRET, MOST_SECRET = 24, 64
 TYPE = "review.pending"
-# Messages that wait to be sent, in all and of one namespace; a later one is dropped, and the API lists it as all others.
+# Messages that wait to be sent, in all and of one namespace. A later one is dropped; the API lists all reviews.
 MAX_WAITING, MAX_OF_NAMESPACE = 1000, 250
 # Attempts at the same time, each in a thread.
 BOUNDS = Bounds(total=4, per_namespace=2, per_node=4)
