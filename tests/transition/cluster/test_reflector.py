@@ -153,7 +153,8 @@ async def following(*names):
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_a_standby_that_follows_the_watches_catches_up_without_a_list(is_late):
+async def test_a_standby_that_follows_the_watches_catches_up_without_a_list(monkeypatch, is_late):
+    monkeypatch.setattr(module, "FEW", 0)
     kube, made, running = await following("a", "b")
     if is_late:
         kube.may_show.clear()
@@ -174,6 +175,7 @@ async def test_a_standby_that_follows_the_watches_catches_up_without_a_list(is_l
 
 @pytest.mark.parametrize("trouble", ["silent", "expired"])
 async def test_a_standby_whose_watch_does_not_come_to_the_barrier_lists_all_objects(monkeypatch, trouble):
+    monkeypatch.setattr(module, "FEW", 0)
     kube, made, running = await following("a")
     kube.may_show.clear()
     await make(kube, "b")
@@ -184,4 +186,13 @@ async def test_a_standby_whose_watch_does_not_come_to_the_barrier_lists_all_obje
         kube.cluster.expire()
     await made.catch_up()
     assert (names(made._store), kube.listed >= 2) == (["a", "b"], True)
+    running.cancel()
+
+
+async def test_a_standby_lists_a_few_objects_at_once():
+    kube, made, running = await following("a")
+    kube.may_show.clear()
+    await make(kube, "b")
+    await made.catch_up()
+    assert (names(made._store), kube.listed) == (["a", "b"], 2)
     running.cancel()

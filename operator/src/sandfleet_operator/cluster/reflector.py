@@ -31,8 +31,10 @@ Saw = Callable[[Kind, bool, Json, Json | None], None]
 # Objects of a page, and objects that are taken in before others get their turn: a few milliseconds' work. What a watch
 # shows is also acted upon.
 PAGE = 50
-# Seconds of a watch that only waits for its bookmark, and after which a standby lists all objects instead.
-BOOKMARK_SECONDS, CATCH_UP_SECONDS = 3.0, 15.0
+# Seconds of a watch that only waits for its bookmark, and after which a standby lists all objects instead. A few objects
+# it lists at once: of a kind that seldom changes, an older API server's bookmarks may be old.
+BOOKMARK_SECONDS, CATCH_UP_SECONDS = 3.0, 8.0
+FEW = 500
 TURN = 10
 EVENTS_TURN = 4
 
@@ -135,6 +137,9 @@ class Reflector:
         The version of an empty list is the barrier: a watch that has shown it has shown everything before it. Where
         nothing changes, a bookmark shows it. Only where neither comes are all objects listed.
         """
+        if sum(1 for _ in self._store.all(self._kind, self._namespace)) <= FEW:
+            await self.refresh()
+            return
         barrier, version = await self._newest(), _number(self._version)
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
