@@ -31,8 +31,8 @@ Saw = Callable[[Kind, bool, Json, Json | None], None]
 # Objects of a page, and objects that are taken in before others get their turn: a few milliseconds' work. What a watch
 # shows is also acted upon.
 PAGE = 50
-# Seconds of a watch that only waits for its bookmark, and after which a standby lists all objects instead. A few objects
-# it lists at once: of a kind that seldom changes, an older API server's bookmarks may be old.
+# Seconds of a watch that only waits for its bookmark, and after which a standby lists all objects instead. A standby
+# lists a few objects at once: of a kind that seldom changes, an older API server's bookmarks may be old.
 BOOKMARK_SECONDS, CATCH_UP_SECONDS = 3.0, 8.0
 FEW = 500
 TURN = 10
