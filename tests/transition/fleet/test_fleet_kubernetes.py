@@ -277,7 +277,8 @@ async def test_an_ended_request_is_refused_by_the_fleet_that_saw_its_end_and_by_
     assert await world.claim(second, "another")
 
 
-async def test_what_has_ended_is_written_before_a_fleet_ends_and_not_by_one_that_was_deposed(world):
+async def test_what_has_ended_is_written_before_a_fleet_ends_and_not_by_one_that_was_deposed(world, monkeypatch):
+    monkeypatch.setattr(ended_record, "EVERY", 1000.0)
     for leads in (True, False):
         fleet = await world.fleet()
         sandbox = await world.claim(fleet, f"r-{leads}")

@@ -1,7 +1,7 @@
 """Which sandbox of the scheduler serves a CodeSandbox, and which one did."""
 
+from sandfleet_operator.plan.scheduler.ended_claims import REMEMBERED
 from sandfleet_operator.plan.scheduler.recent import Recent
-from sandfleet_operator.plan.scheduler.transitions import REMEMBERED
 
 
 class SessionIds:
