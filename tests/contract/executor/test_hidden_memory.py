@@ -72,6 +72,29 @@ for step in range(360 << 9):
     ctypes.c_char.from_address(place + (step << 21)).value
 """,
 }
+# What System V keeps for processes outlives them, and the kernel of one machine lists it.
+SYSTEM_V = {
+    "queues of messages": """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+message = ctypes.create_string_buffer((1).to_bytes(8, 'little') + b'x' * 8192, 8200)
+for number in range(31_000):
+    queue = libc.msgget(0, 0o600)
+    assert queue >= 0, ctypes.get_errno()
+    for _ in range(2): libc.msgsnd(queue, message, 8192, 0o4000)
+""",
+}
+SEMAPHORES = """
+import ctypes, time
+libc = ctypes.CDLL(None, use_errno=True)
+def held(): return len(open('/proc/sysvipc/sem').readlines()[1:])
+# Two megabytes each.
+made = sum(libc.semget(0, 32_000, 0o600) >= 0 for number in range(300))
+for _ in range(SECONDS * 10):
+    if held() < made: break
+    time.sleep(0.1)
+print('kept' if held() == made == 300 else 'removed')
+"""
 # In a pod gVisor lets code make a user namespace; on one machine the filter of system calls refuses it.
 IN_PODS = {
     "a file system in memory of its own": """
@@ -176,6 +199,36 @@ async def test_files_in_memory_have_a_number_too(sandbox, folder):
     assert said == "all of them\n"
 
 
+@pytest.mark.needs("no_new_privs of its own")
+@pytest.mark.parametrize("attack", SYSTEM_V)
+@pytest.mark.attack("hides memory in queues of System V", "outcome memory, the others live on")
+async def test_queues_of_messages_count_as_memory_of_the_last_sender(executor, sandbox, attack):
+    await sandbox.run_code("kept = 1")
+    result = await ends(sandbox, SYSTEM_V[attack])
+    assert (result.outcome, result.blame, result.reason) == ("memory", "limit", "MemoryLimit"), result
+    assert (await sandbox.run_code("kept")).text == "1"
+
+
+@pytest.mark.needs("no_new_privs of its own")
+@pytest.mark.parametrize("attack", SYSTEM_V)
+@pytest.mark.control("hides memory in queues of System V")
+async def test_where_there_is_room_the_queues_are_kept(starting, attack):
+    assert await is_done_with_room(starting, SYSTEM_V[attack])
+
+
+@pytest.mark.needs("no_new_privs of its own")
+@pytest.mark.attack("hides memory in semaphores", "they are removed", control="in it")
+async def test_semaphores_that_take_much_memory_are_removed(sandbox, starting):
+    await sandbox.run_code("kept = 1")
+    result = await sandbox.commands.run(["python3", "-c", SEMAPHORES.replace("SECONDS", "60")], timeout=100)
+    assert result.stdout == "removed\n", result
+    assert (await sandbox.run_code("kept")).text == "1"
+    # Control: where there is room they are kept.
+    async with starting(limits=LIMITS | {"memory_bytes": 3072 * MIB}) as made:
+        code = SEMAPHORES.replace("SECONDS", "3")
+        assert (await made.sandbox.commands.run(["python3", "-c", code], timeout=100)).stdout == "kept\n"
+
+
 @pytest.mark.needs("memory cgroup")
 @pytest.mark.attack(
     "uses what its template may have, and its claim may not", "the kernel's limits are the claim's", control="in it"
@@ -184,12 +237,12 @@ async def test_a_claim_s_lower_limits_are_the_kernel_s_too(starting):
     async with starting(session=None) as executor:
 
         def held(file):
-            return [int((folder / file).read_text()) for folder in executor.cgroups() if (folder / file).exists()]
+            return {int((folder / file).read_text()) for folder in executor.cgroups() if (folder / file).exists()}
 
         def memory():
             return held("memory.limit_in_bytes") or held("memory.high")
 
         # Control: those of the template.
-        assert (memory(), held("pids.max")) == ([2560 * MIB], [256 + 48])
+        assert (memory(), held("pids.max")) == ({2560 * MIB}, {256 + 48})
         await executor.open("session", limits={"memory_bytes": 256 * MIB, "processes": 64})
-        assert (memory(), held("pids.max")) == ([512 * MIB], [64 + 48])
+        assert (memory(), held("pids.max")) == ({512 * MIB}, {64 + 48})

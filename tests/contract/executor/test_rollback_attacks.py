@@ -160,6 +160,72 @@ async def test_control_without_copies_the_same_bomb_costs_the_variables(starting
         assert (bomb.outcome, "variables" in bomb.lost) == ("memory", True), bomb
 
 
+# The module that makes copies, and a process that takes 640 MiB in some seconds and says how far it has come.
+HOARD = """
+import os, sys, time
+copies = next(each for name, each in sys.modules.items() if name.endswith('.python.copies'))
+def hoard():
+    held = []
+    for number in range(40):
+        held.append(b'x' * (16 << 20))
+        open('/workspace/progress', 'w').write(str(number + 1))
+        time.sleep(0.1)
+    time.sleep(30)
+    os._exit(0)
+"""
+FORGED = {
+    "in a process below a copy": """
+def wait(control, wait=copies.wait):
+    if os.fork() == 0:
+        hoard()
+    return wait(control)
+copies.wait = wait
+""",
+    "in the place of a copy that is expected": """
+def make(count, become, make=copies.make):
+    make(1, lambda copy: hoard())
+    time.sleep(9)
+    raise copies.CannotCopyError('Forged', 'it was a process that takes memory')
+copies.make = make
+""",
+}
+
+
+async def progress(sandbox):
+    return int(await sandbox.files.read("progress") or 0) if await sandbox.files.exists("progress") else 0
+
+
+@pytest.mark.needs("memory of copies told exactly")
+@pytest.mark.parametrize("attack", FORGED)
+@pytest.mark.attack("hides memory by a forged copy", "it ends, the others live on")
+async def test_what_is_no_copy_that_waits_counts_as_what_it_is(starting, attack):
+    async with starting(limits={"memory_bytes": 256 * MIB}) as executor:
+        sandbox = executor.sandbox
+        await run(sandbox, "default", "kept = 'x' * (60 << 20)")
+        await sandbox.create_context("forger")
+        await sandbox.run_code(HOARD + FORGED[attack], context="forger")
+        await until(lambda: progress(sandbox))
+        # The guard looks as often as it does while something runs.
+        waited = "seen = 0\nwhile seen != (seen := open('/workspace/progress').read() or 1): __import__('time').sleep(3)\nint(seen)"
+        held = await sandbox.run_code(waited, timeout=100)
+        assert (held.outcome, int(held.text) < 40) == (Outcome.OK, True), held
+        assert (await sandbox.run_code("len(kept)")).text == str(60 << 20)
+
+
+@pytest.mark.needs("memory of copies told exactly")
+@pytest.mark.parametrize("attack", FORGED)
+@pytest.mark.control("hides memory by a forged copy")
+async def test_control_where_there_is_room_a_forged_copy_holds_it(starting, attack):
+    async with starting(limits={"memory_bytes": 3072 * MIB}) as executor:
+        await executor.sandbox.create_context("forger")
+        await executor.sandbox.run_code(HOARD + FORGED[attack], context="forger")
+
+        async def is_done():
+            return await progress(executor.sandbox) == 40
+
+        await until(is_done)
+
+
 @pytest.mark.needs("memory of copies told exactly")
 async def test_when_memory_is_short_the_copy_goes_before_anything_is_killed(starting):
     async with starting(limits={"memory_bytes": 600 * MIB}) as executor:

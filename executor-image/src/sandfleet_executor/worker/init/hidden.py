@@ -1,8 +1,9 @@
 """Memory that belongs to a process and is not among its resident pages: what of it /proc tells.
 
-Files without a name (memfd_create), shared memory of System V, page tables. Not told, and so never counted here: files
-that are on their way through a socket, what sockets and pipes hold, and file systems in memory that code has mounted in
-a user namespace of its own (under gVisor it can). `spread` shares those out by the signs of them.
+Files without a name (memfd_create); shared memory, queues and semaphores of System V; page tables. Not told, and so
+never counted here: files that are on their way through a socket, what sockets and pipes hold, and file systems in
+memory that code has mounted in a user namespace of its own (under gVisor it can). `spread` shares those out by the
+signs of them.
 """
 
 import itertools
@@ -18,30 +19,42 @@ from . import segments
 MAX_DESCRIPTORS = 8192
 # A socket is one sign. A user namespace of its own, in which code can mount, is as many as all that it could open.
 NAMESPACE_SIGNS = 4096
+# Bytes of semaphores that are not looked at.
+FEW_SEMAPHORES = 1 << 20
 
 
 class Found(NamedTuple):
-    """Of each pid its bytes, and the signs that it holds more; detached segments of System V whose maker has ended."""
+    """Of each pid its bytes, and the signs that it holds more; what System V keeps of processes that have ended, and
+    that none uses.
+    """
 
     held: dict[int, int]
     signs: dict[int, int]
-    orphans: list[int]
+    orphans: list[segments.Segment]
+
+    @property
+    def orphaned(self) -> int:
+        """Bytes that no kill frees."""
+        return sum(each.rss for each in self.orphans)
 
     @property
     def total(self) -> int:
         """Bytes."""
-        return sum(self.held.values())
+        return sum(self.held.values()) + self.orphaned
 
 
 def look(processes: Mapping[int, tree.Process], *, closely: bool = False) -> Found:
     """Looks at all processes. `closely`: also at page tables and user namespaces, which are two files more for each."""
     held, signs = _files(processes)
     orphans = []
-    for segment in segments.listed():
+    listed = segments.listed()
+    # The kernel does not say whose they are, and few of them are of programs that need them.
+    many = sum(each.rss for each in listed if each.kind == segments.SEMAPHORES) > FEW_SEMAPHORES
+    for segment in listed:
         if segment.maker in processes and processes[segment.maker].state != "Z":
             held[segment.maker] = held.get(segment.maker, 0) + (0 if segment.attached else segment.rss)
-        elif not segment.attached:
-            orphans.append(segment.number)
+        elif not segment.attached and segment.rss and (many or segment.kind != segments.SEMAPHORES):
+            orphans.append(segment)
     if closely:
         for pid in processes:
             held[pid] = held.get(pid, 0) + _page_tables(pid)

@@ -13,6 +13,9 @@ Processes = dict[int, tree.Process]
 HIDDEN_SECONDS, IDLE_HIDDEN_SECONDS = 1.0, 10.0
 # How long the killed may take to end, and memory to be free after that.
 DYING_SECONDS, SETTLE_SECONDS = 3.0, 0.5
+# Ticks that a copy may work after it was adopted: it waits, and has no process below it. A copy that does more counts
+# as a context does, whatever has said that it is one.
+COPY_TICKS = tree.TICKS // 5
 
 
 class Meter:
@@ -38,6 +41,9 @@ class Meter:
         self._machine = counted
         # Files in memory: those that there may be, and those from which on a tree ends for them.
         self._most_files = self._files_allowed = int(options["tmp_inodes"]) * len(self._tmp_directories)
+        # Copies that wait, of the last look; and the ticks of each copy when it was seen first.
+        self._copies: set[int] = set()
+        self._first_ticks: dict[int, int] = {}
         # Seconds of processor time of each tree at the last sample.
         self._cpu: dict[int, float] = {}
         # When it was last looked for, and the bytes.
@@ -92,9 +98,10 @@ class Meter:
 
     def _sample(self, *, over: bool) -> Processes:
         processes = tree.scan()
-        trees = {pid: tree.measure(processes, pid) for pid in self._children}
+        self._look_at_copies(processes)
+        trees = {pid: tree.measure(processes, pid) for pid in self._roots(processes)}
         tmp, files = machine.tmp(self._tmp_directories)
-        running = sum(each.rss for pid, each in trees.items() if self._children[pid] != child.COPY) + tmp
+        running = sum(each.rss for pid, each in trees.items() if pid not in self._copies) + tmp
         beside = 0 if self._machine.known else self._look_for_hidden(processes)
         # A copy grows only while other processes run and write to the pages that they share.
         shown = sum(each.rss for each in trees.values()) + tmp if self.busy else running
@@ -112,6 +119,21 @@ class Meter:
             self._report(processes, trees)
         return processes
 
+    def _roots(self, processes: Processes) -> list[int]:
+        """The children, and strays: while copies are expected, those live on."""
+        strays = [each.pid for each in processes.values() if each.parent == os.getpid() and each.state != "Z"]
+        return list(dict.fromkeys([*self._children, *strays]))
+
+    def _look_at_copies(self, processes: Processes) -> None:
+        copies = [pid for pid, kind in self._children.items() if kind == child.COPY and pid in processes]
+        self._first_ticks = {pid: self._first_ticks.get(pid, processes[pid].ticks) for pid in copies}
+        parents = {each.parent for each in processes.values()}
+        self._copies = {
+            pid
+            for pid, first in self._first_ticks.items()
+            if pid not in parents and processes[pid].ticks - first <= COPY_TICKS
+        }
+
     def _allow_files(self, count: int) -> int:
         """The number of files from which on a tree ends at this sample; sets that of the next ones.
 
@@ -127,7 +149,7 @@ class Meter:
 
     def _condemn_busiest(self, processes: Processes, trees: Mapping[int, tree.Tree]) -> None:
         """Nothing says whose a file is: the tree that has worked most since the last sample has made the most."""
-        running = [pid for pid in trees if self._children[pid] != child.COPY]
+        running = [pid for pid in trees if pid not in self._copies]
         if running:
             self._end(processes, max(running, key=lambda pid: trees[pid].cpu_seconds - self._cpu.get(pid, 0.0)))
 
@@ -141,7 +163,7 @@ class Meter:
         """Bytes that no process has mapped, as of the last look; while nothing runs also those of copies alone."""
         now = time.monotonic()
         if now - self._hidden[0] >= (HIDDEN_SECONDS if self.busy else IDLE_HIDDEN_SECONDS):
-            copies = [] if self.busy else [pid for pid, kind in self._children.items() if kind == child.COPY]
+            copies = [] if self.busy else self._copies
             self._hidden = now, hidden.look(processes).total + sum(map(tree.private_bytes, copies))
         return self._hidden[1]
 
@@ -155,6 +177,7 @@ class Meter:
                 self._written(processes, pid) >> 20 << 20,
             ]
             for pid, each in trees.items()
+            if pid in self._children
         }
         if sample != self._last_sample:
             self._last_sample = sample
@@ -163,9 +186,9 @@ class Meter:
     def _condemn(self, processes: Processes, tmp: int) -> None:
         """Kills the trees that have to go, after a look at the exact figures: these cost too much for every sample."""
         found = hidden.look(processes, closely=True)
-        if found.orphans:
-            # No kill would free them.
-            segments.remove(found.orphans)
+        # No kill would free them.
+        segments.remove(found.orphans)
+        if found.orphaned > self._limit * guard.WORTHWHILE_SHARE:
             return
         used, trees, alone = self._exact(processes, found, tmp)
         if self._condemned:
@@ -177,7 +200,8 @@ class Meter:
             self._end(processes, pid)
 
     def _end(self, processes: Processes, pid: int) -> None:
-        self._condemned.add(pid)
+        if pid in self._children:
+            self._condemned.add(pid)
         self._dying |= {pid, *tree.descendants(processes, pid)}
         self._killed = time.monotonic()
         self._kill(pid)
@@ -186,10 +210,10 @@ class Meter:
         self, processes: Processes, found: hidden.Found, tmp: int
     ) -> tuple[int, dict[int, tree.Tree], dict[int, int]]:
         """Bytes of the whole sandbox, each tree with all that it holds, and what copies share with no other."""
-        copies = [pid for pid, kind in self._children.items() if kind == child.COPY]
+        copies = self._copies
         told = not isinstance(self._machine, machine.GVisor)
         mapped = tree.proportional(processes) if told else processes
-        trees = {pid: tree.measure(mapped, pid) for pid in self._children}
+        trees = {pid: tree.measure(mapped, pid) for pid in self._roots(processes)}
         shown = sum(each.rss for pid, each in trees.items() if told or pid not in copies) + tmp + found.total
         used = self._whole(found.total, tmp, shown, processes)
         rest = used - shown
@@ -221,7 +245,7 @@ class Meter:
 
     def _held(self, pid: int, found: tree.Tree) -> int:
         """Bytes of a child; of a copy only what it does not share with the context that it was made of."""
-        return tree.private_bytes(pid) if self._children[pid] == child.COPY else found.rss
+        return tree.private_bytes(pid) if pid in self._copies else found.rss
 
     def _written(self, processes: Processes, pid: int) -> int:
         """Bytes written by the living processes of a tree; 0 while memory is tight, when there is no time to look."""
@@ -238,6 +262,7 @@ class Meter:
 
     def _measure(self) -> dict[str, Any]:
         processes = tree.scan()
+        self._look_at_copies(processes)
         if self._shares:
             processes = tree.proportional(processes)
         own = processes.get(os.getpid())

@@ -1,4 +1,4 @@
-"""Shared memory of System V: it outlives its maker."""
+"""What System V has for processes to share: memory, queues of messages, semaphores. It outlives its maker."""
 
 import ctypes
 import os
@@ -9,6 +9,10 @@ IPC_PRIVATE, IPC_RMID, IPC_STAT = 0, 0, 2
 # A kernel has at most 4,096 segments at a time; those that were removed have left numbers between them.
 MAX_PROBES = 65_536
 PAGE_BYTES = 4096
+# As the kernel names them.
+MEMORY, QUEUE, SEMAPHORES = "shm", "msg", "sem"
+# What the kernel has for each message beside its text, and for each semaphore, in bytes.
+MESSAGE_BYTES, SEMAPHORE_BYTES = 64, 64
 
 
 class Status(ctypes.Structure):
@@ -26,12 +30,13 @@ class Status(ctypes.Structure):
 
 
 class Segment(NamedTuple):
-    """`rss`: bytes, at most."""
+    """`maker`: of a queue who has sent last; 0 where the kernel does not tell. `rss`: bytes, at most."""
 
     number: int
     maker: int
     attached: int
     rss: int
+    kind: str = MEMORY
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,25 +44,43 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def listed() -> list[Segment]:
     """Those of this IPC namespace."""
+    return [each for kind in (MEMORY, QUEUE, SEMAPHORES) for each in _of_kind(kind)]
+
+
+def _of_kind(kind: str) -> list[Segment]:
     try:
-        with open("/proc/sysvipc/shm", "rb") as file:  # noqa: PTH123 - pathlib is not needed in PID 1
-            return parsed(file.read())
+        with open(f"/proc/sysvipc/{kind}", "rb") as file:  # noqa: PTH123 - pathlib is not needed in PID 1
+            return parsed(file.read(), kind)
     except OSError:
-        return list(_probed()) if "gvisor" in os.uname().release else []
+        return list(_probed()) if kind == MEMORY and "gvisor" in os.uname().release else []
 
 
-def parsed(text: bytes) -> list[Segment]:
-    """The lines of /proc/sysvipc/shm."""
-    lines = text.splitlines()
-    names = lines[0].split()
-    columns = [names.index(name) for name in (b"shmid", b"cpid", b"nattch", b"rss")]
-    return [Segment(*(int(fields[column]) for column in columns)) for fields in map(bytes.split, lines[1:])]
+def parsed(text: bytes, kind: str = MEMORY) -> list[Segment]:
+    """The lines of a file of /proc/sysvipc."""
+    names, *lines = (line.split() for line in text.splitlines())
+    rows = [{name: int(value) for name, value in zip(names, line, strict=True)} for line in lines]
+    match kind:
+        case "msg":
+            return [
+                Segment(row[b"msqid"], row[b"lspid"], 0, row[b"cbytes"] + row[b"qnum"] * MESSAGE_BYTES, kind)
+                for row in rows
+            ]
+        case "sem":
+            return [Segment(row[b"semid"], 0, 0, row[b"nsems"] * SEMAPHORE_BYTES, kind) for row in rows]
+        case _:
+            return [Segment(row[b"shmid"], row[b"cpid"], row[b"nattch"], row[b"rss"]) for row in rows]
 
 
-def remove(numbers: Iterable[int]) -> None:
-    """Ends segments; one that is attached ends with its last process."""
-    for number in numbers:
-        _libc.shmctl(number, IPC_RMID, None)
+def remove(gone: Iterable[Segment]) -> None:
+    """Ends them; memory that is attached ends with its last process."""
+    for each in gone:
+        match each.kind:
+            case "msg":
+                _libc.msgctl(each.number, IPC_RMID, None)
+            case "sem":
+                _libc.semctl(each.number, 0, IPC_RMID)
+            case _:
+                _libc.shmctl(each.number, IPC_RMID, None)
 
 
 def _probed() -> Iterator[Segment]:
@@ -65,7 +88,7 @@ def _probed() -> Iterator[Segment]:
     last = _libc.shmget(IPC_PRIVATE, PAGE_BYTES, 0o600)
     if last < 0:
         return
-    remove([last])
+    remove([Segment(last, 0, 0, 0)])
     status = Status()
     for number in range(last - 1, max(-1, last - MAX_PROBES), -1):
         if _libc.shmctl(number, IPC_STAT, ctypes.byref(status)) == 0:

@@ -75,8 +75,24 @@ def test_segments_are_read_as_the_kernel_lists_them():
     assert segments.parsed(text) == [segments.Segment(32769, 31, 0, 16777216)]
 
 
-def test_a_segment_that_was_removed_is_gone():
-    number = segments._libc.shmget(segments.IPC_PRIVATE, MIB, 0o600)
-    assert any(each.number == number and each.maker == os.getpid() for each in segments.listed())
-    segments.remove([number])
-    assert all(each.number != number for each in segments.listed())
+def test_queues_and_semaphores_count_with_what_the_kernel_has_for_each():
+    queues = b"key msqid perms cbytes qnum lspid lrpid uid\n0 3 600 10 2 31 0 0\n"
+    assert segments.parsed(queues, "msg") == [segments.Segment(3, 31, 0, 10 + 2 * 64, "msg")]
+    semaphores = b"key semid perms nsems uid\n0 4 600 32000 0\n"
+    assert segments.parsed(semaphores, "sem") == [segments.Segment(4, 0, 0, 32000 * 64, "sem")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("shm", lambda libc: libc.shmget(segments.IPC_PRIVATE, MIB, 0o600)),
+        ("msg", lambda libc: libc.msgget(segments.IPC_PRIVATE, 0o600)),
+        ("sem", lambda libc: libc.semget(segments.IPC_PRIVATE, 10, 0o600)),
+    ],
+)
+def test_a_segment_that_was_removed_is_gone(kind, make):
+    number = make(segments._libc)
+    made = [each for each in segments.listed() if (each.number, each.kind) == (number, kind)]
+    assert len(made) == 1
+    segments.remove(made)
+    assert made[0] not in segments.listed()
