@@ -139,3 +139,37 @@ async def test_a_workspace_that_is_closed_is_opened_again(small):
         await made.sandbox.commands.run("chmod 0 /workspace")
         await made.sandbox.files.write("new", "text")
         assert [info.name for info in await made.sandbox.files.list("/workspace")] == ["new"]
+
+
+# A folder that fills up and has another name each time that it is looked for.
+RENAMED = """
+import os, time
+for name in ('a', 'b', 'a/x'): os.mkdir(name)
+place = os.open('a/x', os.O_PATH)
+if os.fork() == 0:
+    names = 'a/x', 'b/x'
+    while MOVES:
+        os.rename(*names)
+        names = names[1], names[0]
+for number in range(20):
+    with open(os.open(f'f{number}', os.O_CREAT | os.O_WRONLY, dir_fd=place), 'wb') as file:
+        for _ in range(8): file.write(b'x' * (4 << 20))
+    time.sleep(0.2)
+print('all of it')
+"""
+
+
+@pytest.mark.attack("renames a folder back and forth while it fills the disk", "the writer ends, reason DiskLimit")
+async def test_a_folder_that_moves_is_found(starting):
+    async with starting(limits={"disk_bytes": 64 * MIB}) as made:
+        result = await made.sandbox.commands.run(["python3", "-c", RENAMED.replace("MOVES", "True")], timeout=100)
+        assert (result.outcome, result.reason, result.stdout) == ("killed", "DiskLimit", ""), result
+        assert not made.ended
+
+
+@pytest.mark.control("renames a folder back and forth while it fills the disk")
+async def test_control_with_room_the_same_folder_is_filled(starting):
+    async with starting(limits={"disk_bytes": 1024 * MIB}) as made:
+        code = RENAMED.replace("MOVES", "True").replace("print(", "os.write(1, b'all of it'); os.killpg(0, 9); print(")
+        result = await made.sandbox.commands.run(["python3", "-c", code], timeout=100)
+        assert result.stdout == "all of it", result

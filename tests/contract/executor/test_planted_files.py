@@ -1,5 +1,7 @@
 """Files in the workspace that programs take for their own: they must not keep anything from working."""
 
+import json
+
 import pytest
 from sandfleet import Outcome
 
@@ -96,6 +98,32 @@ async def test_a_plain_python_in_the_same_folder_falls_for_them(fresh):
     await fresh.sandbox.files.write("json.py", POISON)
     result = await fresh.sandbox.commands.run("echo 'import json' > run.py; python3 run.py")
     assert (result.exit_code, result.stderr) == (1, "poisoned\n")
+
+
+KERNEL_FILES = {
+    "ipykernel_launcher.py": POISON,
+    "ipykernel/__init__.py": POISON,
+    ".local/share/jupyter/kernels/python3/kernel.json": json.dumps({"argv": ["/bin/false"]}),
+    "pip.py": POISON,
+}
+
+
+@pytest.mark.attack("plants what a kernel and %pip start with", "it is not used", control="in it")
+async def test_a_kernel_and_pip_start_with_the_image_s_own(fresh):
+    sandbox = fresh.sandbox
+    for name, text in KERNEL_FILES.items():
+        await sandbox.files.write(name, text)
+    await sandbox.files.write("mine.py", "value = 1\n")
+    context = await sandbox.create_context(language="jupyter-python3")
+    # The workspace's modules are found all the same.
+    found = await sandbox.run_code("import mine; mine.value", context=context, timeout=60)
+    assert (found.outcome, found.text) == (Outcome.OK, "1"), found
+    asked = await sandbox.run_code("%pip --version", timeout=60)
+    assert (asked.outcome, asked.logs.stdout.startswith("pip ")) == (Outcome.OK, True), asked
+    # Control: a plain Python falls for them.
+    for module in ("ipykernel_launcher", "pip"):
+        plain = await sandbox.commands.run(f"python3 -m {module} --version")
+        assert (plain.exit_code, plain.stderr) == (1, "poisoned\n")
 
 
 async def test_a_module_of_the_user_s_own_is_imported_and_a_changed_one_again(fresh):

@@ -33,12 +33,18 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The result of a walk, and the free space when it began. `at` is its end, `seconds` how long it took."""
+    """The result of a walk; the free space, and what the session had written, when it began. `at` is its end, `seconds`
+    how long it took.
+
+    `base`: of a walk beside which folders moved, the last one before that has seen everything.
+    """
 
     used: int
     free: Free
     at: float
     seconds: float
+    written: int = 0
+    base: "Walked | None" = None
 
 
 def counted(blocks: int) -> int:
@@ -46,18 +52,26 @@ def counted(blocks: int) -> int:
     return max(blocks * BLOCK_BYTES, ENTRY_BYTES)
 
 
-def most(walked: Walked, free: Free) -> int:
-    """The most that the workspace can take now, judged by the free space."""
-    grown = walked.free.bytes - free.bytes
-    files = walked.free.files - free.files
-    return walked.used + max(0, grown) + max(0, files) * ENTRY_BYTES
+def most(walked: Walked, free: Free, written: int | None = None) -> int:
+    """The most that the workspace can take now, judged by the free space since a walk that has seen everything.
+
+    `written`: where others free space meanwhile, by what the session has written too.
+    """
+    base = walked.base or walked
+    grown = max(0, base.free.bytes - free.bytes)
+    if written is not None:
+        grown = max(grown, written - base.written)
+    files = base.free.files - free.files
+    return max(walked.used, base.used + grown + max(0, files) * ENTRY_BYTES)
 
 
-def is_due(walked: Walked | None, free: Free, now: float, limit: int, *, running: bool) -> bool:
+def is_due(
+    walked: Walked | None, free: Free, now: float, limit: int, *, running: bool, written: int | None = None
+) -> bool:
     """Whether to walk again. While no execution runs what they have left running is looked at, without haste."""
     if walked is None:
         return True
-    urgent = most(walked, free) > limit
+    urgent = most(walked, free, written if walked.base else None) > limit
     if running and urgent:
         return now - walked.at >= walked.seconds * (1 / URGENT_SHARE - 1)
     return (running or urgent) and now - walked.at >= max(PERIOD, walked.seconds * (1 / SHARE - 1))

@@ -46,6 +46,12 @@ class Ledger:
         together = sum(meter.processes for meter in self.running.values())
         return replace(found, peak_processes=max(found.peak_processes, together))
 
+    def written(self) -> int | None:
+        """Bytes, as `totals`, at less cost; None where the kernel does not say."""
+        if not self.counts_writes:
+            return None
+        return self.ended.written_bytes + sum(meter.written_bytes for meter in self.running.values())
+
     def note(self) -> None:
         """A sample has come: several that run at once may be the most that ever ran."""
         together = sum(meter.processes for meter in self.running.values())

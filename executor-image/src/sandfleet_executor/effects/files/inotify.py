@@ -28,6 +28,8 @@ _HEADER = struct.Struct("iIII")
 _READ_BYTES = 256 << 10
 # Code in the sandbox may make events as fast as they are read.
 MAX_EVENTS_AT_ONCE = 100_000
+# So long the executor does nothing else, not even look whether the disk is full.
+MAX_SECONDS_AT_ONCE = 1.0
 # Scans take at most a twentieth of the time, and a failed scan is not repeated at once.
 PAUSE_PER_SCAN = 20.0
 PAUSE_AFTER_FAILURE_SECONDS = 5.0
@@ -139,28 +141,31 @@ class WorkspaceWatcher:
         """Takes in the events that have come."""
         if self._stale and not self._catch_up():
             return
-        left = MAX_EVENTS_AT_ONCE
+        left, until = MAX_EVENTS_AT_ONCE, self._clock() + MAX_SECONDS_AT_ONCE
         while left > 0:
-            left -= self._take_events(left)
+            left -= self._take_events(left, until)
             if not self._to_look:
                 break
             # Only now: events tell of the past, and a folder is looked into where they have led.
             fresh, self._to_look = self._to_look, []
-            for folder in fresh:
+            # Once, however often it was renamed meanwhile.
+            for folder in {id(each): each for each in fresh}.values():
                 if self._index.is_here(folder):
                     self._look_into(folder)
         if left <= 0:
             self._lose("more events come than can be read")
+            self._next_scan = max(self._next_scan, self._clock() + PAUSE_AFTER_FAILURE_SECONDS)
         if self._index.size > self._max_names:
             self._lose("it has too many names")
         self._unwatch(self._index.moved_away())
 
-    def _take_events(self, limit: int) -> int:
+    def _take_events(self, limit: int, until: float) -> int:
+        """How many, all of `limit` where events are left that have been read."""
         count = 0
         for count, event in enumerate(_events(self._fd), start=1):
             self._take(*event)
-            if count >= limit:
-                break
+            if count >= limit or self._clock() > until:
+                return limit
         return count
 
     def _take(self, watch: int, mask: int, cookie: int, name: bytes) -> None:

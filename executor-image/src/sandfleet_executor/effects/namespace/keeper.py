@@ -1,8 +1,9 @@
 """Keeps one session namespace alive: it makes a new one when the old one has ended."""
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,13 @@ class NamespaceKeeper:
         except NamespaceError:
             # With the namespace went its processes.
             return 0
+
+    @contextlib.asynccontextmanager
+    async def still(self, seconds: float) -> AsyncIterator[bool]:
+        """As the namespace's `stand_still`; without one nothing runs."""
+        living = self._living
+        async with living.stand_still(seconds) if living else contextlib.nullcontext(True) as still:
+            yield still
 
     def separations(self, namespace: Namespace) -> list[str]:
         """What user code is separated by."""

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -66,6 +66,7 @@ class Namespace:
         self._samples: dict[int, Callable[[Sample], None]] = {}
         self._next_id = 0
         self._busy = 0
+        self._still = asyncio.Lock()
         # The executor's pid of PID 1; 0 until it is looked up.
         self._spawner = 0
         self._said_busy = False
@@ -208,13 +209,20 @@ class Namespace:
         trees = (await self._ask({"op": "ports", "pids": list(pids)}))["trees"]
         return {int(pid): ([int(port) for port in ports], bool(known)) for pid, (ports, known) in trees.items()}
 
-    async def freeze(self, seconds: float) -> bool:
-        """Stops all processes until `thaw`, for so many seconds at most; whether all stand still. Raises as `ping`."""
-        return bool((await self._ask({"op": "freeze", "seconds": seconds}))["still"])
-
-    async def thaw(self) -> None:
-        """Lets the processes go on. Raises as `ping`."""
-        await self._ask({"op": "thaw"})
+    @contextlib.asynccontextmanager
+    async def stand_still(self, seconds: float) -> AsyncIterator[bool]:
+        """All processes stand still meanwhile, for so many seconds at most; says whether they do. One at a time."""
+        async with self._still:
+            try:
+                still = bool((await self._ask({"op": "freeze", "seconds": seconds}))["still"])
+            except NamespaceError:
+                # Where its processes have ended nothing can change the files.
+                still = self.ended
+            try:
+                yield still
+            finally:
+                with contextlib.suppress(NamespaceError):
+                    await asyncio.shield(self._ask({"op": "thaw"}))
 
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""

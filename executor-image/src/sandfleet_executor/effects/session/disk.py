@@ -7,6 +7,9 @@ import resource
 import stat
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from sandfleet_executor.core.files import disk
 from sandfleet_executor.core.files.disk import Free, Walked
@@ -18,6 +21,29 @@ PROBE_BYTES = 4096
 # name.
 MOST_FOLDERS = 200_000
 MOST_LINKED = 500_000
+# For so many seconds at most the session stands still for a walk.
+STILL_SECONDS = 2.0
+# The kernel's clock of files is behind by a tick.
+TICK_NS = 20_000_000
+
+
+class Count(NamedTuple):
+    """What a walk has seen. `whole`: no folder moved, changed or was closed meanwhile, behind which more could be."""
+
+    used: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What a walk does not see of the session."""
+
+    # Bytes in files that only open descriptors hold.
+    unlinked: Callable[[], Awaitable[int]]
+    # While it lasts the session's processes stand still, if it says so.
+    still: Callable[[], AbstractAsyncContextManager[bool]] = lambda: nullcontext(False)
+    # Bytes that they have written since the start, None where the kernel does not say.
+    written: Callable[[], int | None] = lambda: None
 
 
 class Disk:
@@ -30,13 +56,13 @@ class Disk:
         self,
         workspace_fd: int,
         limit: Callable[[], int],
-        unlinked: Callable[[], Awaitable[int]],
+        questions: Questions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limit` in bytes, as it is now; `unlinked` asks for the bytes in files that only open descriptors hold."""
+        """`limit` in bytes, as it is now."""
         self._fd = workspace_fd
         self._limit = limit
-        self._unlinked = unlinked
+        self._ask = questions
         self._clock = clock
         self._walked: Walked | None = None
         # Bytes that came over the API since.
@@ -94,7 +120,8 @@ class Disk:
         One more walk follows the last execution.
         """
         just_ended, self._was_running = self._was_running and not running, running
-        due = disk.is_due(self._walked, free(self._fd), self._clock(), self._limit(), running=running)
+        now, there = self._clock(), free(self._fd)
+        due = disk.is_due(self._walked, there, now, self._limit(), running=running, written=self._ask.written())
         return await self.measure() if due or just_ended else None
 
     @property
@@ -126,14 +153,35 @@ class Disk:
             seen = self._uploaded
             self._before += seen
             self._changed = False
-            begun, free_then, limit = self._clock(), free(self._fd), self._limit()
-            used = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
-            if used <= limit and self._walked and disk.most(self._walked, free_then) > limit:
+            begun, free_then, limit, written = self._clock(), free(self._fd), self._limit(), self._ask.written()
+            count = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
+            if not count.whole and count.used <= limit and self._may_take(free_then, written) > limit:
+                count = await self._walk_still(free_then, written)
+            used, walked = count.used, self._walked
+            if used <= limit and walked and disk.most(walked, free_then) > limit:
                 # Something has grown: files without a name, if it was here.
-                used += await self._unlinked()
-            self._walked = Walked(used, free_then, self._clock(), self._clock() - begun)
+                used += await self._ask.unlinked()
+            base = None if count.whole or walked is None else walked.base or walked
+            self._walked = Walked(used, free_then, self._clock(), self._clock() - begun, written or 0, base)
             self._uploaded -= seen
             return used
+
+    def _may_take(self, free_then: Free, written: int | None) -> int:
+        """The most that may have come beside what a walk has seen."""
+        return disk.most(self._walked, free_then, written) if self._walked else 0
+
+    async def _walk_still(self, free_then: Free, written: int | None) -> Count:
+        """Folders that are renamed back and forth hide from a walk what is in them: it is repeated without that.
+
+        Where the session does not stand still, all that may have come is taken for there.
+        """
+        begun = time.monotonic()
+        async with self._ask.still() as still:
+            count = await asyncio.to_thread(walk, self._fd, disk.beyond(self._limit()))
+        # Later they go on by themselves.
+        if (still and time.monotonic() - begun < STILL_SECONDS) or count.whole:
+            return Count(count.used, whole=True)
+        return Count(max(count.used, self._may_take(free_then, written)), whole=False)
 
 
 def free(fd: int) -> Free:
@@ -141,21 +189,24 @@ def free(fd: int) -> Free:
     return Free(state.f_bfree * state.f_frsize, state.f_ffree)
 
 
-def walk(workspace_fd: int, enough: int) -> int:
+def walk(workspace_fd: int, enough: int) -> Count:
     """Bytes of everything in the workspace, as the limit counts them; stops counting at `enough`.
 
     Never follows a link. A file with several names counts once. What may not be read, or goes away meanwhile, is left
     out.
     """
-    used = 0
+    used, whole = 0, True
     linked: set[int] = set()
+    begun = time.time_ns() - TICK_NS
     with Trail(os.dup(workspace_fd)) as trail:
         levels: list[list[bytes]] = []
         entered = True
         while used <= enough:
             if entered:
-                size, names = measure_folder(trail.fd, linked, enough - used)
-                used += size
+                # No code can set this time.
+                whole = whole and os.fstat(trail.fd).st_ctime_ns < begun
+                (size, seen), names = measure_folder(trail.fd, linked, enough - used)
+                used, whole = used + size, whole and seen
                 levels.append(names)
             while levels and not levels[-1]:
                 levels.pop()
@@ -167,18 +218,19 @@ def walk(workspace_fd: int, enough: int) -> int:
                 trail.enter(levels[-1].pop())
                 entered = True
             except OSError:
-                entered = False
-    return used
+                entered = whole = False
+    return Count(used, whole)
 
 
-def measure_folder(fd: int, linked: set[int], enough: int) -> tuple[int, list[bytes]]:
+def measure_folder(fd: int, linked: set[int], enough: int) -> tuple[Count, list[bytes]]:
     """Bytes of a folder's entries, and the names of its folders; more than MOST_FOLDERS of them are too much."""
-    used, names = 0, []
+    used, names, whole = 0, [], True
     try:
         for entry in entries_in(fd):
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
+                whole = False
                 continue
             if stat.S_ISDIR(status.st_mode):
                 names.append(os.fsencode(entry.name))
@@ -189,10 +241,10 @@ def measure_folder(fd: int, linked: set[int], enough: int) -> tuple[int, list[by
                     linked.add(status.st_ino)
             used += disk.counted(status.st_blocks)
             if used > enough or len(names) > MOST_FOLDERS:
-                return max(used, enough + 1), []
+                return Count(max(used, enough + 1), whole), []
     except OSError:
-        pass
-    return used, names
+        whole = False
+    return Count(used, whole), names
 
 
 def counts_writes(folder: str) -> bool:

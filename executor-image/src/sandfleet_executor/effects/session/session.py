@@ -120,7 +120,7 @@ class Session:
         self.tools = ToolBroker(brokered=config.brokered, put=journal.put, count=self.ledger.tallies.called)
         making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
         self.namespaces = NamespaceKeeper(making, groups, counts_writes=self.ledger.counts_writes)
-        self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
+        self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self._disk_questions())
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
         begin = partial(begin_in, workspace_fd, watcher)
@@ -138,6 +138,10 @@ class Session:
 
     def _config_now(self) -> ExecutorConfig:
         return replace(self.config, limits=self.limits, preload=self.preload.status.wanted)
+
+    def _disk_questions(self) -> disk.Questions:
+        still = partial(self.namespaces.still, disk.STILL_SECONDS)
+        return disk.Questions(self.namespaces.unlinked, still, self.ledger.written)
 
     def _context_services(self) -> ContextServices:
         return ContextServices(

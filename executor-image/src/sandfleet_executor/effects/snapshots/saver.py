@@ -226,17 +226,11 @@ class Saver:
         """The processes stand still meanwhile, where they can be frozen."""
         namespace = await self._session.namespaces.get()
         began = time.monotonic()
-        try:
-            walk.still = await namespace.freeze(FREEZE_SECONDS)
-        except NamespaceError:
-            # Its processes have ended: nothing can change the files.
-            walk.still = namespace.ended
-        try:
-            yield
-        finally:
-            walk.frozen = min(time.monotonic() - began, FREEZE_SECONDS) if walk.still else 0.0
-            with contextlib.suppress(NamespaceError):
-                await asyncio.shield(namespace.thaw())
+        async with namespace.stand_still(FREEZE_SECONDS) as walk.still:
+            try:
+                yield
+            finally:
+                walk.frozen = min(time.monotonic() - began, FREEZE_SECONDS) if walk.still else 0.0
 
     async def _all_pieces(self, contexts: Contexts, pieces: Pieces) -> AsyncIterator[Piece]:
         """The trees in their order."""

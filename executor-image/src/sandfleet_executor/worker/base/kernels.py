@@ -20,6 +20,11 @@ PYTHONS = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[
 # waits, and reads files of the user's home: contexts of Python complete without it, too.
 IPYTHONS = {"ipykernel", "ipykernel_launcher"}
 WITHOUT_JEDI = "--IPCompleter.use_jedi=False"
+# Runs a module as `-m` does, but no file of the folder that it starts in: IPython lets code find those later (with `-P`
+# it would not).
+MODULE = (
+    "import sys; sys.path.remove(''); import runpy; runpy.run_module(sys.argv.pop(1), None, '__main__', alter_sys=True)"
+)
 
 
 class Kernel(NamedTuple):
@@ -39,20 +44,27 @@ class Kernel(NamedTuple):
         """The program and its arguments."""
         known = {"{connection_file}": connection_file, "{resource_dir}": self.folder, "{prefix}": sys.prefix}
         program, *words = self.argv
-        filled = [program if program not in PYTHONS else sys.executable, *words]
+        if program in PYTHONS:
+            program = sys.executable
+        if program == sys.executable and words[:1] == ["-m"]:
+            words = ["-c", MODULE, *words[1:]]
+        filled = [program, *words]
         for place, value in known.items():
             filled = [word.replace(place, value) for word in filled]
         return filled if IPYTHONS.isdisjoint(words) else [*filled, WITHOUT_JEDI]
 
 
 def folders() -> list[str]:
-    """Where kernelspecs stand, in their order: of the workspace, of the session's Python, and of the system."""
+    """Where kernelspecs stand, in their order: of the session's Python, of the system, and of the workspace.
+
+    Code can write the last, and takes no name of the others with that.
+    """
     given = [each for each in os.environ.get("JUPYTER_PATH", "").split(os.pathsep) if each]
     home, packages = os.environ.get("HOME", ""), os.environ.get("SANDFLEET_PACKAGES", "")
     own = [f"{home}/.local/share/jupyter"] if home else []
     installed = [f"{packages}/share/jupyter"] if packages else []
     system = [f"{sys.prefix}/share/jupyter", "/usr/local/share/jupyter", "/usr/share/jupyter"]
-    return [f"{each}/{FOLDER}" for each in (*given, *own, *installed, *system)]
+    return [f"{each}/{FOLDER}" for each in (*given, *system, *installed, *own)]
 
 
 def find(name: str) -> Kernel | None:

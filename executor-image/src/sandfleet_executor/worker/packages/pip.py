@@ -200,7 +200,9 @@ def _pip(arguments: Sequence[str], variables: Mapping[str, str] | None = None, o
     # pip sees what is installed there.
     path = [folder(), *path] if folder() in sys.path else path
     given = {"PIP_NO_CACHE_DIR": "1", **(variables or {}), **os.environ, **QUIET, "PYTHONPATH": os.pathsep.join(path)}
-    argv = [sys.executable, *find_pip(), *arguments]
+    # No pip.py of the folder that it runs in takes its place (from Python 3.11 on).
+    safe = ["-P"] if sys.version_info >= (3, 11) else []
+    argv = [sys.executable, *safe, *find_pip(), *arguments]
     with subprocess.Popen(argv, env=given, stdout=output, stderr=output) as process:
         while True:
             # An interrupt reaches pip as well, which ends then.

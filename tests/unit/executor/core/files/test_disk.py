@@ -1,9 +1,11 @@
 """When the workspace is looked at, and when what it takes is too much."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ from sandfleet_executor.core.files.disk import (
     most,
 )
 from sandfleet_executor.effects.session import disk
-from sandfleet_executor.effects.session.disk import Disk, walk
+from sandfleet_executor.effects.session.disk import Disk, Questions, walk
 
 GIB = 1 << 30
 LIMIT = GIB
@@ -48,6 +50,13 @@ def test_an_empty_file_takes_something_and_a_large_one_its_blocks():
 )
 def test_the_workspace_takes_no_more_than_what_is_gone_of_its_file_system(free, expected):
     assert most(WALKED, free) == expected
+
+
+def test_behind_a_walk_beside_which_folders_moved_counts_what_went_since_the_last_whole_one():
+    moved = Walked(used=5, free=Free(90 * GIB, 10**6), at=101.0, seconds=0.01, base=WALKED)
+    assert most(moved, Free(90 * GIB, 10**6)) == GIB // 2 + 10 * GIB
+    # Others free space meanwhile: then what the session has written counts.
+    assert most(moved, Free(200 * GIB, 10**7), written=GIB) == GIB // 2 + GIB
 
 
 FULL = Free(99 * GIB, 10**6)
@@ -121,7 +130,7 @@ def folder(tmp_path):
 
 def test_a_walk_counts_files_and_folders_however_deep(folder):
     path, fd = folder
-    assert walk(fd, GIB) == 0
+    assert walk(fd, GIB).used == 0
     deep = path
     for _ in range(40):
         deep /= "d"
@@ -130,18 +139,18 @@ def test_a_walk_counts_files_and_folders_however_deep(folder):
     (path / "empty").touch()
     blocks = [each.lstat().st_blocks for each in path.rglob("*")]
     assert len(blocks) == 42
-    assert walk(fd, GIB) == sum(map(counted, blocks))
+    assert walk(fd, GIB).used == sum(map(counted, blocks))
 
 
 def test_a_walk_counts_a_file_of_many_names_once_and_follows_no_link(folder):
     path, fd = folder
     (path / "one").write_bytes(bytes(MIB))
-    once = walk(fd, GIB)
+    once = walk(fd, GIB).used
     (path / "two").hardlink_to(path / "one")
-    assert walk(fd, GIB) == once
+    assert walk(fd, GIB).used == once
     (path / "up").symlink_to("..")
     (path / "out").symlink_to("/usr")
-    assert walk(fd, GIB) == once + 2 * ENTRY_BYTES
+    assert walk(fd, GIB).used == once + 2 * ENTRY_BYTES
 
 
 def test_a_walk_stops_when_it_knows_enough(folder, monkeypatch):
@@ -151,7 +160,7 @@ def test_a_walk_stops_when_it_knows_enough(folder, monkeypatch):
     seen = []
     entries = disk.entries_in
     monkeypatch.setattr(disk, "entries_in", lambda fd: (seen.append(each) or each for each in entries(fd)))
-    assert walk(fd, 10 * ENTRY_BYTES) == 11 * ENTRY_BYTES
+    assert walk(fd, 10 * ENTRY_BYTES).used == 11 * ENTRY_BYTES
     assert len(seen) == 11
 
 
@@ -160,9 +169,9 @@ def test_folders_beyond_what_a_walk_keeps_in_mind_are_too_much(folder, monkeypat
     monkeypatch.setattr(disk, "MOST_FOLDERS", 5)
     for number in range(5):
         (path / str(number)).mkdir()
-    assert walk(fd, GIB) < GIB
+    assert walk(fd, GIB).used < GIB
     (path / "one more").mkdir()
-    assert walk(fd, GIB) > GIB
+    assert walk(fd, GIB).used > GIB
 
 
 async def test_uploads_stay_counted_while_a_walk_is_under_way(folder, monkeypatch):
@@ -178,7 +187,7 @@ async def test_uploads_stay_counted_while_a_walk_is_under_way(folder, monkeypatc
         go_on.wait(60)
         return walk(*given)
 
-    small = Disk(fd, lambda: 2 * ENTRY_BYTES, none, lambda: 0.0)
+    small = Disk(fd, lambda: 2 * ENTRY_BYTES, Questions(none), lambda: 0.0)
     await small.measure()
     (path / "uploaded").touch()
     await small.take(ENTRY_BYTES)
@@ -199,7 +208,7 @@ async def test_uploads_are_counted_before_they_are_seen_and_forgotten_when_they_
     async def none():
         return 0
 
-    small = Disk(fd, lambda: 2 * ENTRY_BYTES, none, lambda: 0.0)
+    small = Disk(fd, lambda: 2 * ENTRY_BYTES, Questions(none), lambda: 0.0)
     await small.measure()
     (path / "uploaded").touch()
     await small.take(ENTRY_BYTES)
@@ -217,3 +226,46 @@ def test_a_folder_in_memory_counts_no_writes():
     if os.path.ismount("/dev/shm"):
         assert not disk.counts_writes("/dev/shm")
     assert not disk.counts_writes("/proc")
+
+
+@pytest.fixture
+def hidden(tmp_path, monkeypatch):
+    """A workspace in which a folder with 1 MiB has another name whenever a walk comes to it, until it stands still."""
+    (tmp_path / "w/a").mkdir(parents=True)
+    (tmp_path / "w/a/large").write_bytes(bytes(MIB))
+    real, moving = disk.Trail.enter, [True]
+
+    def enter(trail, name):
+        if moving[0]:
+            raise FileNotFoundError(name)
+        real(trail, name)
+
+    @contextlib.asynccontextmanager
+    async def still():
+        moving[0] = False
+        yield True
+        moving[0] = True
+
+    monkeypatch.setattr(disk.Trail, "enter", enter)
+    fd = os.open(tmp_path / "w", os.O_RDONLY)
+    yield fd, still
+    os.close(fd)
+
+
+@pytest.mark.parametrize("stands_still", [True, False])
+async def test_a_folder_that_no_walk_can_enter_is_walked_while_the_session_stands_still(hidden, stands_still):
+    fd, still = hidden
+    written = iter([0, 0, 2 * MIB, 2 * MIB, 2 * MIB])
+
+    async def none():
+        return 0
+
+    questions = Questions(none, written=lambda: next(written))
+    found = Disk(fd, lambda: MIB, replace(questions, still=still) if stands_still else questions)
+    assert await found.measure() is False
+    # Control: as long as it may hold no more than the limit the session goes on.
+    assert await found.measure() is False
+    assert found.used == ENTRY_BYTES
+    assert await found.measure() is True
+    # What cannot be seen for certain is taken for there.
+    assert found.used == (MIB + ENTRY_BYTES if stands_still else ENTRY_BYTES + 2 * MIB)

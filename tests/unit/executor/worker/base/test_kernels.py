@@ -26,9 +26,24 @@ def test_a_kernelspec_is_a_program_with_its_places_filled_in(folder, monkeypatch
     spec = SPEC | {"env": {"A": "${COLOUR} ${NONE}", "bad name": "x"}, "interrupt_mode": "message"}
     written(folder, "own", json.dumps(spec))
     found = kernels.find("own")
-    assert found.command("/c.json") == [sys.executable, "-m", "k", "-f", "/c.json", f"{folder}/own/x"]
+    assert found.command("/c.json") == [sys.executable, "-c", kernels.MODULE, "k", "-f", "/c.json", f"{folder}/own/x"]
     assert (found.display_name, found.envs, found.takes_messages) == ("K", {"A": "red ${NONE}"}, True)
     assert "own" in kernels.names()
+
+
+def test_a_kernelspec_that_code_can_write_takes_the_name_of_none_of_the_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "image"))
+    monkeypatch.delenv("JUPYTER_PATH", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "w"))
+    monkeypatch.setenv("SANDFLEET_PACKAGES", str(tmp_path / "p"))
+    places = {"w": "w/.local/share/jupyter/kernels", "p": "p/share/jupyter/kernels"}
+    for place in places.values():
+        written(tmp_path / place, "taken-by-a-test", json.dumps(SPEC))
+    # Control: alone it is found.
+    assert kernels.find("taken-by-a-test").folder == str(tmp_path / places["p"] / "taken-by-a-test")
+    image = tmp_path / "image/share/jupyter/kernels"
+    written(image, "taken-by-a-test", json.dumps(SPEC))
+    assert kernels.find("taken-by-a-test").folder == str(image / "taken-by-a-test")
 
 
 @pytest.mark.parametrize(
