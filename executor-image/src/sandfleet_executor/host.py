@@ -12,6 +12,7 @@ import compileall
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -200,6 +201,8 @@ def main(control_fd: int) -> int:
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Executors send descriptors, which the kernel refuses where the user has more than this on their way.
+    linux.set_limit("RLIMIT_NOFILE", resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     cgroup.sweep()
     # User code sees the worker read-only; without byte code every session namespace would compile it anew.
     compileall.compile_dir(worker_folder(), quiet=2)

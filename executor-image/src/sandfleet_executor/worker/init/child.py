@@ -19,6 +19,7 @@ from ..base import frames, linux
 from . import command
 
 CONTEXT, COMMAND, COPY = "context", "command", "copy"
+OPEN_FILES = "RLIMIT_NOFILE"
 
 
 def run(kind: str, control: socket.socket, rlimits: Mapping[str, int], address_space: int) -> NoReturn:
@@ -31,18 +32,19 @@ def run(kind: str, control: socket.socket, rlimits: Mapping[str, int], address_s
         os.dup2(null, number)
     os.close(null)
     for name, value in rlimits.items():
-        linux.set_limit(name, value)
+        if (kind, name) != (COMMAND, OPEN_FILES):
+            linux.set_limit(name, value)
     if kind == COMMAND:
-        supervise(control)
+        supervise(control, rlimits[OPEN_FILES])
     if frame := frames.receive_begin(control):
         become_context(control, frame, address_space)
     # The spare is not needed any more.
     os._exit(0)
 
 
-def supervise(control: socket.socket) -> NoReturn:
+def supervise(control: socket.socket, open_files: int) -> NoReturn:
     """Runs one command after the other."""
-    supervisor = command.Supervisor(control)
+    supervisor = command.Supervisor(control, open_files)
     while frame := frames.receive_begin(control):
         supervisor.run(frame.header, frame.payload)
     os._exit(0)

@@ -32,8 +32,9 @@ class NoFolderError(OSError):
 class Supervisor:
     """Forked ahead and used for many commands: under gVisor a fork and an exit take longer than the rest."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
+    def __init__(self, control: socket.socket, open_files: int) -> None:
+        """`open_files`: the limit of programs. The supervisor's own is higher until it starts the first."""
+        self.control, self._open_files = control, open_files
         linux.become_subreaper()
         self.woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -51,6 +52,9 @@ class Supervisor:
         {"event":"exited","code","signal","leftover","cpu","peak","written"}.
         """
         terminal = Terminal(request["terminal"], 2) if request.get("terminal") else None
+        # Not before: a process may send no descriptor while its user has more than this on their way, and others of the
+        # user can bring that about. Where this supervisor has had a program, a fresh one takes its place.
+        linux.set_limit("RLIMIT_NOFILE", self._open_files)
         frames.send(self.control, {"event": "begun"})
         try:
             pid = start(request, payload, terminal)

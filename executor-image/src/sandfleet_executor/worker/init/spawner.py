@@ -29,6 +29,7 @@ Events:
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -45,7 +46,9 @@ from . import child, connect, freezer, machine, meter, ports, preload, syscalls
 ADDRESS_HEADROOM = 1 << 30
 # Processes that the spawner may have above the limit of user code, so that a fork bomb does not stop its work.
 OWN_PROCESSES = 16
-OPEN_FILES = 4096
+# More than user code has: the kernel lets a process send a descriptor only while its user has no more than this on
+# their way, and code of the same user can have many.
+OPEN_FILES = 65_536
 # The most descriptors that one search for files without a name looks at.
 MAX_DESCRIPTORS = 16_384
 # Connections to the broker of tools that the kernel holds until they are accepted.
@@ -60,6 +63,7 @@ class Spawner:
     def __init__(self, control: socket.socket, options: dict[str, Any], counted: machine.Machine) -> None:
         self._control = control
         self._rlimits: dict[str, int] = options["rlimits"]
+        self._processes = resource.getrlimit(resource.RLIMIT_NPROC)
         self._address_space = int(options["memory_bytes"]) + ADDRESS_HEADROOM
         self._workspace: str = options["workspace"]
         # Whether the kernel tells what processes write to the workspace.
@@ -184,6 +188,9 @@ class Spawner:
         try:
             pid = os.fork()
         except OSError as error:
+            if resource.getrlimit(resource.RLIMIT_NPROC) != self._processes:
+                # Under gVisor code may take this process its limits: another one begins anew.
+                sys.exit("cannot start a process: code has taken the session's first process the right to")
             self._send({"event": "failed", "id": number, "message": f"cannot start a process: {error.strerror}"})
             return
         if pid == 0:
@@ -288,7 +295,7 @@ def main(options: dict[str, Any]) -> None:
     control = socket.socket(fileno=int(options["control_fd"]))
     control.set_inheritable(False)
     linux.set_limit("RLIMIT_NPROC", options["rlimits"]["RLIMIT_NPROC"] + OWN_PROCESSES)
-    linux.set_limit("RLIMIT_NOFILE", max(OPEN_FILES, options["rlimits"]["RLIMIT_NOFILE"]))
+    linux.set_limit("RLIMIT_NOFILE", 2 * max(OPEN_FILES, options["rlimits"]["RLIMIT_NOFILE"]))
     linux.set_limit("RLIMIT_CORE", 0)
     separated = linux.separated_user()
     linux.hide_from_peers()
