@@ -156,7 +156,7 @@ class Disk:
             begun, free_then, limit, written = self._clock(), free(self._fd), self._limit(), self._ask.written()
             count = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
             if not count.whole and count.used <= limit and self._may_take(free_then, written) > limit:
-                count = await self._walk_still(free_then, written)
+                count = await self._walk_still(written)
             used, walked = count.used, self._walked
             if used <= limit and walked and disk.most(walked, free_then) > limit:
                 # Something has grown: files without a name, if it was here.
@@ -170,10 +170,10 @@ class Disk:
         """The most that may have come beside what a walk has seen."""
         return disk.most(self._walked, free_then, written) if self._walked else 0
 
-    async def _walk_still(self, free_then: Free, written: int | None) -> Count:
+    async def _walk_still(self, written: int | None) -> Count:
         """Folders that are renamed back and forth hide from a walk what is in them: it is repeated without that.
 
-        Where the session does not stand still, all that may have come is taken for there.
+        Where the session does not stand still, all that it has written is taken for there.
         """
         begun = time.monotonic()
         async with self._ask.still() as still:
@@ -181,7 +181,8 @@ class Disk:
         # Later they go on by themselves.
         if (still and time.monotonic() - begun < STILL_SECONDS) or count.whole:
             return Count(count.used, whole=True)
-        return Count(max(count.used, self._may_take(free_then, written)), whole=False)
+        base = self._walked and (self._walked.base or self._walked)
+        return Count(max(count.used, self._may_take(base.free, written) if base else 0), whole=False)
 
 
 def free(fd: int) -> Free:
