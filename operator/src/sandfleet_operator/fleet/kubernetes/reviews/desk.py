@@ -42,7 +42,7 @@ class KubernetesReviewed:
         # The most that a template has demanded while the fleet has looked, by sandbox.
         self._approvals: Recent[str, int] = Recent(REMEMBERED)
 
-    def _demands(self, sandbox_id: str, template: str) -> tuple[int, Sequence[ReviewRule]]:
+    def _demands(self, sandbox_id: str, template: str) -> tuple[int, tuple[ReviewRule, ...]]:
         """How many have to approve, and the rules that do so without them.
 
         Where the template is gone or unreadable: as many as it has demanded before, or the most there is, and no rule.
