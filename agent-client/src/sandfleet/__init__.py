@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from sandfleet.tools.mcp.source import McpServer as McpServer
     from sandfleet.tools.mcp.source import mcp_server as mcp_server
     from sandfleet.tools.server import AsyncToolServer as AsyncToolServer
+    from sandfleet.values.egress import Egress as Egress
+    from sandfleet.values.egress import EgressReport as EgressReport
+    from sandfleet.values.egress import HostUse as HostUse
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
     from sandfleet.values.environment import Installation as Installation
@@ -195,6 +198,7 @@ _HOMES = {
     "resources.pty": ("AsyncPtyHandle",),
     "resources.tables": ("AsyncContextHandle",),
     "sandbox": ("AsyncSandbox",),
+    "values.egress": ("Egress", "EgressReport", "HostUse"),
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": (
         "Blame",

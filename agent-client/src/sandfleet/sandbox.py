@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
+from sandfleet.resources.egress import HasEgress
 from sandfleet.resources.has_journal import HasJournal
 from sandfleet.resources.skills import HasSkills
 from sandfleet.resources.snapshots import HasSnapshots
@@ -65,11 +66,13 @@ async def _create(
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
+    from sandfleet._fleets.package_hosts import with_hosts
     from sandfleet.tools.sources import prepared_under
 
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
+    options = await with_hosts(options)
     snapshot, options = await begun_with(fleet.snapshots, options)
     request = claim_request(template, options, isolation, gang)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
@@ -281,7 +284,7 @@ class _IsReviewed:
         return self._reviewing.on_review if self._reviewing else None
 
 
-class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots, HasJournal):
+class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots, HasEgress, HasJournal):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -547,17 +550,6 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
         The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
         """
         return await self._link.info()
-
-    @checked
-    async def wait_for_egress(self, timeout: float = 30.0) -> bool:
-        """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
-
-        False sooner when waiting does not help: nothing is allowed, nothing can be probed, or nothing answers
-        (`get_info().egress` says which), and on one machine, where a sandbox has no network. Raises SandboxEnded.
-        """
-        from sandfleet.resources.egress import wait_until_open
-
-        return await wait_until_open(self._link, timeout)
 
     @checked
     async def set_timeout(self, timeout: float) -> SandboxInfo:

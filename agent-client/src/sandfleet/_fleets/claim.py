@@ -13,7 +13,7 @@ from sandfleet._fleets.connection import is_broken
 from sandfleet._fleets.embedded import default_isolation
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
-from sandfleet._wire.convert import queues
+from sandfleet._wire.convert import egress, queues
 from sandfleet._wire.link import receive
 from sandfleet._wire.status import to_claim_error, to_error, to_resume_error
 from sandfleet.errors import InvalidArgument, ProtocolError
@@ -45,13 +45,13 @@ def claim_request(
     template: str, options: CreateOptions, isolation: Isolation, gang: api.fleet.Gang | None = None
 ) -> api.fleet.ClaimRequest:
     """Build the request of `Sandbox.create`. Raises InvalidArgument."""
-    pool = options.get("pool", "")
+    pool, reached = options.get("pool", ""), options.get("egress")
     return api.fleet.ClaimRequest(
         request_id=options.get("request_id") or os.urandom(16).hex(),
         # A pool has its template.
         template=template or ("" if pool else DEFAULT_TEMPLATE),
         labels=dict(options.get("labels") or {}),
-        envs=dict(options.get("envs") or {}),
+        envs={**egress.envs(reached), **(options.get("envs") or {})},
         lease=convert.seconds(options.get("timeout", DEFAULT_LEASE)),
         idle_timeout=convert.seconds(options.get("idle_timeout")),
         workspace_id=options.get("workspace_id", ""),
@@ -63,7 +63,8 @@ def claim_request(
         pool=pool,
         name=options.get("name", ""),
         contract=options.get("contract", "") or ("brokered" if options.get("tools") else ""),
-        egress=convert.egress_number(options.get("egress")),
+        egress=convert.egress_number(reached if isinstance(reached, str) else None),
+        egress_names=egress.names(reached),
         mounts=_mounts(options.get("mounts") or {}),
         queue=options.get("queue", ""),
         priority=options.get("priority", ""),

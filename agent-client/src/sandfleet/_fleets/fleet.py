@@ -15,6 +15,7 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
+from sandfleet._fleets.egress import KnowsEgress
 from sandfleet._fleets.hosts import AnswersHosts
 from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
@@ -42,7 +43,7 @@ _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet(AnswersHosts, KeepsSnapshots, SignsJournals, SuspendsSessions):
+class AsyncFleet(AnswersHosts, KeepsSnapshots, KnowsEgress, SignsJournals, SuspendsSessions):
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.reviews import Reviews
     from sandfleet._sync.snapshots import Snapshots
     from sandfleet._wire import api
+    from sandfleet.values.egress import Egress, EgressReport
     from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
@@ -172,6 +173,14 @@ class Fleet:
         from sandfleet._sync.snapshots import Snapshots
 
         return Snapshots(self.as_async.snapshots)
+
+    def get_egress(self, sandbox_id: str) -> EgressReport:
+        """Return what a sandbox may reach by name, and what its programs have tried. Raises SandboxEnded."""
+        return run(self.as_async.get_egress(sandbox_id))
+
+    def set_egress(self, sandbox_id: str, egress: Egress | Sequence[str]) -> None:
+        """Replace what a sandbox may reach, as `Sandbox.set_egress` does, by its id."""
+        return run(self.as_async.set_egress(sandbox_id, egress))
 
     def suspend(
         self,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import OnError
     from sandfleet.sandbox import AsyncSandbox
     from sandfleet.skills.skill import Skill
+    from sandfleet.values.egress import Egress, EgressReport
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
@@ -327,14 +328,6 @@ class Sandbox:
         """
         return run(self._async.get_info())
 
-    def wait_for_egress(self, timeout: float = 30.0) -> bool:
-        """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
-
-        False sooner when waiting does not help: nothing is allowed, nothing can be probed, or nothing answers
-        (`get_info().egress` says which), and on one machine, where a sandbox has no network. Raises SandboxEnded.
-        """
-        return run(self._async.wait_for_egress(timeout))
-
     def set_timeout(self, timeout: float) -> SandboxInfo:
         """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
         return run(self._async.set_timeout(timeout))
@@ -530,6 +523,28 @@ class Sandbox:
         raise.
         """
         return tuple(map(type(self), run(self._async.fork(count, labels=labels))))
+
+    def get_egress(self) -> EgressReport:
+        """Return what the sandbox may reach by name, and what its programs have reached or were refused.
+
+        Raises SandboxEnded; on a cluster NotSupported.
+        """
+        return run(self._async.get_egress())
+
+    def set_egress(self, egress: Egress | Sequence[str]) -> None:
+        """Replace the hosts that the sandbox may reach by name; connections to others end at once.
+
+        Raises InvalidArgument, SandboxEnded, PreconditionFailed (NoEgress: it was created without such a list).
+        """
+        return run(self._async.set_egress(egress))
+
+    def wait_for_egress(self, timeout: float = 30.0) -> bool:
+        """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
+
+        False sooner when waiting does not help: nothing is allowed, nothing can be probed, or nothing answers
+        (`get_info().egress` says which), and on one machine without `egress`. Raises SandboxEnded.
+        """
+        return run(self._async.wait_for_egress(timeout))
 
     @cached_property
     def journal(self) -> Journal:

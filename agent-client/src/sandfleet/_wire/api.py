@@ -15,6 +15,8 @@ __all__ = [
     "aio",
     "common",
     "duration",
+    "egress",
+    "egress_grpc",
     "executor_snapshot",
     "filesystem",
     "filesystem_grpc",
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from sandfleet_api.executor.v1 import snapshot_pb2 as executor_snapshot
     from sandfleet_api.executor.v1 import tools_pb2 as tools
     from sandfleet_api.executor.v1 import tools_pb2_grpc as tools_grpc
+    from sandfleet_api.fleet.v1 import egress_pb2 as egress
+    from sandfleet_api.fleet.v1 import egress_pb2_grpc as egress_grpc
     from sandfleet_api.fleet.v1 import fleet_pb2 as fleet
     from sandfleet_api.fleet.v1 import fleet_pb2_grpc as fleet_grpc
     from sandfleet_api.fleet.v1 import gateway_pb2 as gateway
@@ -86,6 +90,8 @@ else:
             "timestamp": "google.protobuf.timestamp_pb2",
             **{name: f"sandfleet_api.executor.v1.{name}_pb2" for name in _EXECUTOR},
             **{f"{name}_grpc": f"sandfleet_api.executor.v1.{name}_pb2_grpc" for name in _GRPC},
+            "egress": "sandfleet_api.fleet.v1.egress_pb2",
+            "egress_grpc": "sandfleet_api.fleet.v1.egress_pb2_grpc",
             "fleet": "sandfleet_api.fleet.v1.fleet_pb2",
             "fleet_grpc": "sandfleet_api.fleet.v1.fleet_pb2_grpc",
             "gateway": "sandfleet_api.fleet.v1.gateway_pb2",

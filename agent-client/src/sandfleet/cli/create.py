@@ -73,6 +73,13 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
         metavar="NAME=VALUE",
         help="set an environment variable; may be repeated",
     )
+    where.add_argument(
+        "--egress",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="let the sandbox reach this host, like packages.example.com or *.example.org:443; may be repeated",
+    )
     parser.add_argument(
         "--mount",
         type=_mount,
@@ -152,6 +159,7 @@ def _wish(options: argparse.Namespace) -> dict[str, Any]:
         "isolation": options.isolation,
         "max_wait": options.max_wait,
         "mounts": dict(options.mount),
+        "egress": options.egress or None,
         "queue": options.queue,
         "priority": options.priority,
         "snapshot": options.snapshot,

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from sandfleet._lazy import attach
 
 if TYPE_CHECKING:
+    from sandfleet.values.egress import Egress as Egress
+    from sandfleet.values.egress import EgressReport as EgressReport
+    from sandfleet.values.egress import HostUse as HostUse
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
     from sandfleet.values.environment import Installation as Installation
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
     from sandfleet.values.files import Transfer as Transfer
     from sandfleet.values.fleet import FLEET_UNAVAILABLE as FLEET_UNAVAILABLE
     from sandfleet.values.fleet import Bound as Bound
-    from sandfleet.values.fleet import Egress as Egress
+    from sandfleet.values.fleet import EgressWord as EgressWord
     from sandfleet.values.fleet import Explanation as Explanation
     from sandfleet.values.fleet import OnQueued as OnQueued
     from sandfleet.values.fleet import PoolInfo as PoolInfo
@@ -109,6 +112,11 @@ _HOMES = {
         "Package",
         "PreloadedModule",
     ),
+    "egress": (
+        "Egress",
+        "EgressReport",
+        "HostUse",
+    ),
     "execution": (
         "Blame",
         "Cleared",
@@ -151,7 +159,7 @@ _HOMES = {
     ),
     "fleet": (
         "Bound",
-        "Egress",
+        "EgressWord",
         "Explanation",
         "FLEET_UNAVAILABLE",
         "OnQueued",

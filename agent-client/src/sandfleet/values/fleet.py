@@ -8,8 +8,8 @@ from typing import Literal
 
 from sandfleet.values.sandbox import EgressState, SandboxInfo
 
-# The egress of a claim; None means the template's.
-Egress = Literal["none", "template"]
+# The egress of a claim by its template; None means the template's.
+EgressWord = Literal["none", "template"]
 # The reason of `Queued` while no fleet answers.
 FLEET_UNAVAILABLE = "FleetUnavailable"
 

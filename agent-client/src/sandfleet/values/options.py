@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 if TYPE_CHECKING:
     from os import PathLike
 
+    from sandfleet.values.egress import Egress
     from sandfleet.values.execution import Context, OnClear, OnFailure, OnInput, OnResult, OnText
-    from sandfleet.values.fleet import Egress, OnQueued
+    from sandfleet.values.fleet import EgressWord, OnQueued
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import Isolation, Limits
     from sandfleet.values.suspension import OnPreempted, Snapshot
@@ -47,8 +48,10 @@ class CreateOptions(TypedDict, total=False):
                     it they wait as reviews.
     tool_calls_file keeps what this process knows of their calls, as `calls_file` of `serve_tools`.
     skills          a `SkillLibrary`, or its folder: what it offers is copied in, and code imports it as `skills.NAME`.
-    egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
-                    `bound` says what was known at the claim, `get_info().egress` what is known now.
+    egress          hosts that the sandbox may reach by name (on one machine): ["packages.example.com",
+                    "*.example.org:443"], or an `Egress`, such as `Egress.packages("python")`. "none": the sandbox
+                    reaches nothing. "template" or None: it reaches what its template allows; `bound` says what was
+                    known at the claim, `get_info().egress` what is known now.
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
     on_idle         "end" it then, or "suspend" it, or suspend it into a "snapshot". A call of the object that has made
@@ -106,7 +109,7 @@ class CreateOptions(TypedDict, total=False):
     on_tool_ask: ToolPolicy | None
     tool_calls_file: str | PathLike[str] | None
     skills: str | PathLike[str]
-    egress: Egress | None
+    egress: Egress | Sequence[str] | EgressWord | None
     timeout: float
     idle_timeout: float | None
     on_idle: Literal["end", "suspend", "snapshot"]

@@ -63,6 +63,8 @@ class ExecutorConfig:
     # Where to listen: exactly one of the two. A path of a unix socket; "HOST:PORT" for TLS.
     socket: str | None = None
     listen: str | None = None
+    # Where the egress process takes connections of the session; None: it has no way out by name.
+    egress_socket: str | None = None
     # What user code can reach: nothing, or what the pod can (a pod's network namespace cannot be left under gVisor).
     network: str = "none"
     isolation: str = "namespace"
@@ -116,6 +118,8 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take network={self.network!r}: it is one of {', '.join(NETWORKS)}")
         if self.isolation not in ISOLATIONS:
             raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
+        if self.egress_socket and (self.isolation != "namespace" or self.network != "none"):
+            raise ConfigError("cannot take egress_socket: without a network of its own user code has another way out")
         if self.user_id is not None and self.user_id <= 0:
             raise ConfigError(f"cannot take user_id={self.user_id}: user code never runs as root")
         for name, value in self.envs.items():
@@ -131,7 +135,7 @@ class ExecutorConfig:
             raise ConfigError("cannot broker tools: without a session namespace code has all that the machine has")
 
     def _check_paths(self) -> None:
-        for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):
+        for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir", "egress_socket"):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str) and path.startswith("/")):
                 raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")

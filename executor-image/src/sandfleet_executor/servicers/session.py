@@ -60,6 +60,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
                 requests.check_envs(request.envs),
                 self._session.config.limits.lowered(convert.limits_wish(request.limits)),
                 request.mounts,
+                request.egress,
             )
             namespace = await self._session.open(claim, self._suspender.begin)
         return pb.OpenResponse(description=describe(self._session, namespace))

@@ -103,6 +103,24 @@ class ClaimReason(CallReason):
         "A mount is malformed, overlaps another one, or covers a path of the system.",
         "The message says which, and docs/howto/mounts.md what can be mounted.",
     )
+    INVALID_EGRESS = (
+        "InvalidEgress",
+        Code.INVALID_ARGUMENT,
+        "A name of the egress list is malformed, or there are too many, or this fleet has no egress by name.",
+        "Write host names as packages.example.com, *.example.org or api.example.com:8443, 100 at most.",
+    )
+    NO_EGRESS = (
+        "NoEgress",
+        Code.FAILED_PRECONDITION,
+        "The session was claimed without names that it may reach.",
+        "Claim with egress=[…]; the list can be changed then, at any time.",
+    )
+    EGRESS_UNAVAILABLE = (
+        "EgressUnavailable",
+        Code.UNAVAILABLE,
+        "The process through which sessions reach hosts by name cannot be started.",
+        "The message says why. Try again.",
+    )
     INVALID_SELECTOR = (
         "InvalidSelector",
         Code.INVALID_ARGUMENT,

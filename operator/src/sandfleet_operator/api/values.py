@@ -107,6 +107,8 @@ class Claim:
     contract: str = "autonomous"
     # Whether what the template allows may be reached.
     egress: bool = True
+    # Hosts that may be reached by name; api/egress.py reads them.
+    egress_names: tuple[str, ...] = ()
     # The queue in which it waits, on Kubernetes NAMESPACE/NAME; empty: none, and no quota.
     queue: str = ""
     # A priority class of that queue; empty: its last.

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -61,11 +61,18 @@ class _Connection:
     session: "SessionServiceAsyncStub"
 
 
+async def no_egress(sandbox: Sandbox) -> bool:  # noqa: ARG001 - of all
+    """For fleets without egress by name."""
+    return False
+
+
 class Executors:
     """One channel to each incarnation of a sandbox, from its readiness to its end."""
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
+        # Whether a session reaches hosts by name, asked before each Open. Raises FleetError.
+        self.egress: Callable[[Sandbox], Awaitable[bool]] = no_egress
         self._connections: dict[str, _Connection] = {}
 
     async def connect(self, sandbox: Sandbox, address: str) -> None:
@@ -88,6 +95,7 @@ class Executors:
             envs=claim.envs,
             limits=limits_message(claim.limits),
             mounts=claim.mounts,
+            egress=await self.egress(sandbox),
         )
         metadata = self.metadata(sandbox, claim.traceparent)
         call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
-from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_api.fleet.v1 import egress_pb2, fleet_pb2
 
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import Limits
@@ -18,6 +18,7 @@ from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_pare
 from sandfleet_operator.api.values import Claim, Gang, Isolation, Mark, RequestKey, Sandbox, State, Template
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.plan.egress.reports import HostReport
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -90,6 +91,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         limits=limits(request.limits),
         min_isolation=_isolation(request.min_isolation),
         traceparent=trace_parent(traceparent),
+        egress_names=tuple(request.egress_names),
         queue=request.queue,
         priority=request.priority,
         contract=template.contract,
@@ -221,6 +223,21 @@ def pool_message(pool: Pool, level: PoolSummary) -> fleet_pb2.Pool:
         waiting=level.waiting,
         hit_rate=level.hit_rate,
         reason=level.reason,
+    )
+
+
+def host_report(report: HostReport) -> egress_pb2.HostReport:
+    return egress_pb2.HostReport(
+        host=report.host,
+        port=report.port,
+        reason=report.reason,
+        address=report.address,
+        connections=report.connections,
+        open=max(0, report.open),
+        sent_bytes=report.sent,
+        received_bytes=report.received,
+        first=_timestamp(report.first),
+        last=_timestamp(report.last),
     )
 
 

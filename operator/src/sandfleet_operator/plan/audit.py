@@ -82,6 +82,12 @@ class Decision(Enum):
         "The operator made, changed or removed a NetworkPolicy: what sandboxes can reach, and what reaches them.",
         ("policy", "change"),
     )
+    EGRESS_LIST = ("egress_list", "A caller changed which hosts a session may reach by name.", ("names",))
+    CONNECTION = (
+        "connection",
+        "Programs of a session connected to a host by its name, or were refused it; `connections` of them within a moment.",
+        ("host", "port", "address", "connections"),
+    )
     SNAPSHOT = (
         "snapshot",
         "A session was saved into a snapshot: for a caller, for a suspension, or by itself; or a deleted one came back.",

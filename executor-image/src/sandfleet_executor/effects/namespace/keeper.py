@@ -23,8 +23,8 @@ class Making:
     folders: Callable[[], Awaitable[Mapping[Mount, int]]]
     # Hears of modules that a namespace loads ahead, and of its end.
     told: Callable[[Mapping[str, Any]], None]
-    # Takes the socket to which code connects for tools.
-    listen: Callable[[socket.socket], None]
+    # Takers of the listening sockets of a namespace, by name.
+    listen: Mapping[str, Callable[[socket.socket], None]]
 
 
 class NamespaceKeeper:
@@ -57,8 +57,8 @@ class NamespaceKeeper:
                     folders=await self._sources.folders(),
                     told=self._sources.told,
                 )
-                if self._namespace.tools_socket:
-                    self._sources.listen(self._namespace.tools_socket)
+                for name, listener in self._namespace.sockets.items():
+                    self._sources.listen[name](listener)
             return self._namespace
 
     @property

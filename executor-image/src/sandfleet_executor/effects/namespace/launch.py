@@ -13,6 +13,7 @@ from typing import Any
 
 import sandfleet_executor.worker
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.effects.namespace.cgroup import Groups
@@ -105,6 +106,7 @@ def spawner_options(
         "filters_calls": contained and not under_gvisor(),
         # A new one each time: where the network is the pod's, an earlier one may still be open.
         "tools_socket": f"sandfleet-tools-{secrets.token_hex(8)}" if config.brokered else "",
+        "egress_port": PORT if config.egress_socket else 0,
         "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
     }
 

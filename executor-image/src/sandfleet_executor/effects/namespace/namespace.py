@@ -42,6 +42,8 @@ class Hello:
     counts_memory: bool
     # Whether it is in cgroups of its own at all.
     in_cgroups: bool
+    # Names of the listening sockets whose descriptors come with it.
+    sockets: list[str]
 
     @classmethod
     def read(cls, said: dict[str, Any]) -> Self:
@@ -79,8 +81,9 @@ class Namespace:
         # Pids of what waits to be needed, beside the spares.
         self.waiting: set[int] = set()
         self.tmp_fd = self.system_fd = -1
-        # Where code connects to call tools; None where they are not brokered. Its taker owns it.
-        self.tools_socket: socket.socket | None = None
+        # Listening sockets in the session's network, by name: `tools` and `egress`, each where there is one. Their taker
+        # owns them.
+        self.sockets: dict[str, socket.socket] = {}
         self.ended = False
 
     @classmethod
@@ -263,7 +266,7 @@ class Namespace:
                 await readable.wait()
                 readable.clear()
                 try:
-                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 3)
+                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 4)
                 except BlockingIOError:
                     continue
                 if not chunk:
@@ -274,7 +277,7 @@ class Namespace:
             loop.remove_reader(sock)
         self.hello = Hello.read(json.loads(data[8:]))
         self.tmp_fd, self.system_fd, *rest = fds
-        self.tools_socket = socket.socket(fileno=rest[0]) if rest else None
+        self.sockets = {name: socket.socket(fileno=fd) for name, fd in zip(self.hello.sockets, rest, strict=True)}
 
     async def _ask(
         self, request: dict[str, Any], fds: Sequence[int] = (), patience: float = ANSWER_SECONDS

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.egress.variables import variables
 from sandfleet_executor.core.errors import (
     BusyError,
     FullError,
@@ -40,6 +41,7 @@ from sandfleet_executor.effects.contexts.interpreter_slot import ContextServices
 from sandfleet_executor.effects.contexts.queue import CellRequest
 from sandfleet_executor.effects.contexts.registry import Contexts
 from sandfleet_executor.effects.contexts.state_store import StateStore
+from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import Ledger, SessionServices
 from sandfleet_executor.effects.executions.registry import Executions
@@ -77,6 +79,8 @@ class Claim:
     envs: dict[str, str]
     limits: Limits
     mounts: Mapping[str, str]
+    # Its code may connect to hosts by name.
+    egress: bool = False
 
 
 def begin_in(workspace_fd: int, watcher: WorkspaceWatcher) -> Mark:
@@ -118,7 +122,9 @@ class Session:
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         self.preload = Preload(config.preload)
         self.tools = ToolBroker(brokered=config.brokered, put=journal.put, count=self.ledger.tallies.called)
-        making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
+        self.egress = WayOut(config.egress_socket)
+        listen = {"tools": self.tools.listen, "egress": self.egress.listen}
+        making = Making(self._config_now, self.mounts.open, self.preload.heard, listen)
         self.namespaces = NamespaceKeeper(making, groups, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self._disk_questions())
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
@@ -210,6 +216,11 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
+            if claim.egress and self.config.egress_socket:
+                self.egress.open(claim.session_id)
+                self._envs |= variables()
+            else:
+                self.egress.shut()
             # Before the first record, which says of them only digests.
             self.given_envs, self._envs = claim.envs, self.environment(claim.envs)
             changed = self.mounts.add(claim.mounts) or self.limits != before
@@ -313,6 +324,7 @@ class Session:
         await self.contexts.save_last()
         await self.services.close()
         self.tools.close()
+        self.egress.shut()
         await self.namespaces.close()
         await self.services.end()
         await self.executions.ended(END_SECONDS)

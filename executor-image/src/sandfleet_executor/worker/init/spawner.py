@@ -20,8 +20,9 @@ Answers, with the request's id:
   {"event":"frozen","id","still":bool} · {"event":"thawed","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]],"counts_memory","in_cgroups"}
-      fd: /tmp, /, and where tools are brokered the socket to which code connects for them
+  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]],"counts_memory","in_cgroups",
+       "sockets"}
+      fd: /tmp, /, and the listening sockets that "sockets" names: tools, where code calls them; egress, the way out
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
   {"event":"preloading","module"} · {"event":"preloaded","module","problem"} (preload.py)
@@ -51,7 +52,7 @@ OWN_PROCESSES = 16
 OPEN_FILES = 65_536
 # The most descriptors that one search for files without a name looks at.
 MAX_DESCRIPTORS = 16_384
-# Connections to the broker of tools that the kernel holds until they are accepted.
+# Connections to a socket of the executor that the kernel holds until they are accepted.
 WAITING_CONNECTIONS = 1024
 # Exit code of a child that failed before its work began.
 EXIT_BROKEN = 70
@@ -313,19 +314,28 @@ def main(options: dict[str, Any]) -> None:
         "mounts": [[status.st_dev, status.st_ino] for status in map(os.stat, options["mounts"])],
         "counts_memory": isinstance(counted, machine.Cgroup),
         "in_cgroups": counted.in_cgroups,
+        "sockets": list(sockets := listening_sockets(options)),
     }
-    if options["tools_socket"]:
-        places.append(listening_socket(options["tools_socket"]))
+    places += sockets.values()
     send_with_fds(control, frames.encode(hello), places)
     for place in places:
         os.close(place)
     Spawner(control, options, counted).loop()
 
 
-def listening_socket(name: str) -> int:
-    """A descriptor of a unix socket of this name, in the session's network: no code can remove or replace it."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(f"\0{name}")
+def listening_sockets(options: dict[str, Any]) -> dict[str, int]:
+    """Descriptors of sockets in the session's network, by name: no code can remove or replace them."""
+    found = {}
+    if options["tools_socket"]:
+        found["tools"] = listening(socket.AF_UNIX, f"\0{options['tools_socket']}")
+    if options["egress_port"]:
+        found["egress"] = listening(socket.AF_INET, ("127.0.0.1", options["egress_port"]))
+    return found
+
+
+def listening(family: int, address: Any) -> int:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.bind(address)
     listener.listen(WAITING_CONNECTIONS)
     return listener.detach()
 

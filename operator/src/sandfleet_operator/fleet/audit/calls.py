@@ -9,12 +9,16 @@ import grpc
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.cluster.reviews import Caller
-from sandfleet_operator.fleet.audit.rules import RULES, SNAPSHOT_RULES, Details, Rule, named, of_action
+from sandfleet_operator.fleet.audit.rules import EGRESS_RULES, RULES, SNAPSHOT_RULES, Details, Rule, named, of_action
 from sandfleet_operator.plan.audit import Actor, Record, Verdict
 from sandfleet_operator.plan.scheduler.actions import Action
 
 SERVICE = "sandfleet_api.fleet.v1.FleetService"
-RULES_OF = {SERVICE: RULES, "sandfleet_api.fleet.v1.SnapshotService": SNAPSHOT_RULES}
+RULES_OF = {
+    SERVICE: RULES,
+    "sandfleet_api.fleet.v1.SnapshotService": SNAPSHOT_RULES,
+    "sandfleet_api.fleet.v1.EgressService": EGRESS_RULES,
+}
 TRACEPARENT = "traceparent"
 # A traceparent is version, trace, span and flags; the trace has so many digits.
 TRACE_PARTS, TRACE_DIGITS = 4, 32

@@ -189,6 +189,13 @@ SNAPSHOT_RULES: Mapping[str, Rule | None] = {
 }
 
 
+# Each RPC of EgressService, in the same way.
+EGRESS_RULES: Mapping[str, Rule | None] = {
+    "SetEgress": Rule(decision=Decision.EGRESS_LIST, asked=lambda request: {"names": " ".join(request.names)[:1000]}),
+    "GetEgress": None,
+}
+
+
 def of_action(action: Action) -> Record | None:
     """The record of what the scheduler decides without a caller; None: it concerns no session."""
     match action:

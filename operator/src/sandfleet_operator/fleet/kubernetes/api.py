@@ -106,6 +106,9 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         return self._tickets.issue(key, place) if place else b""
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
+        if request.egress_names:
+            why = "sandboxes of a cluster reach the addresses that their template lists; names work on one machine only"
+            raise ClaimReason.INVALID_EGRESS.error(f"cannot claim with names that the sandbox may reach: {why}")
         pool = self._kubernetes.scheduler.pool(recipe.name)
         template = pool.template if pool else Template(name=recipe.template)
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
-from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_api.fleet.v1 import egress_pb2, fleet_pb2
 
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.template import Contract
@@ -18,6 +18,7 @@ from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.journals.witness import Witness, unwitnessed
 from sandfleet_operator.fleet.journals.witness import message as head_message
+from sandfleet_operator.fleet.local.egress import LocalEgress
 from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.reviews import TOKEN_HOLDER, ReviewerTokens, check_reviewer
@@ -35,6 +36,8 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 )
 
 
+# Names of an egress list that its status shows.
+SHOWN_NAMES = 5
 Reviewing = tuple[ReviewBoard, ReviewerTokens]
 
 
@@ -54,6 +57,7 @@ class LocalFleetApi:
         *,
         witness: Witness | None = None,
         usage: UsageMeter | None = None,
+        egress: LocalEgress | None = None,
     ) -> None:
         self._reviews, self._reviewers = reviewing
         self._fleet = fleet
@@ -61,6 +65,7 @@ class LocalFleetApi:
         self._templates = templates
         self._caller = Caller(holder)
         self._witness, self._usage = witness or unwitnessed(), usage or unmetered()
+        self._egress = egress
         self.received = LocalReceived(fleet.scheduler.inventory)
         # None: this fleet keeps no snapshots.
         self.parking: Parking | None = None
@@ -80,6 +85,7 @@ class LocalFleetApi:
         pool, template = self._wanted(convert.contract(request))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
+        check_egress(claim, template)
         if template.contract == Contract.REVIEWED.value:
             check_reviewable(request)
         queue = self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE)
@@ -277,14 +283,58 @@ class LocalFleetApi:
         heads = await self._witness.countersign(sandbox)
         return fleet_pb2.CountersignJournalResponse(heads=map(head_message, heads))
 
+    async def set_egress(self, caller: Caller, request: egress_pb2.SetEgressRequest) -> egress_pb2.SetEgressResponse:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="change the egress list")
+        sandbox = await self._fleet.get(request.sandbox_id, reachable=False)
+        self._ways_out.change(sandbox, request.names)
+        return egress_pb2.SetEgressResponse()
+
+    async def get_egress(self, caller: Caller, request: egress_pb2.GetEgressRequest) -> egress_pb2.GetEgressResponse:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="look at the egress")
+        sandbox = self._suspender.session(request.sandbox_id)
+        names, hosts = self._ways_out.names(sandbox), self._ways_out.reports(request.sandbox_id)
+        return egress_pb2.GetEgressResponse(names=names, hosts=map(convert.host_report, hosts))
+
+    @property
+    def _ways_out(self) -> LocalEgress:
+        """Raises FleetError."""
+        if self._egress is None:
+            raise ClaimReason.UNIMPLEMENTED.error("cannot look at the egress: this fleet has none by name")
+        return self._egress
+
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
 
 
 def _message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
     message = convert.sandbox_message(sandbox)
-    message.egress.CopyFrom(MACHINES_NETWORK if sandbox.isolation is Isolation.NONE else NO_NETWORK)
+    names = sandbox.claim.egress_names if sandbox.claim else ()
+    if names:
+        message.egress.CopyFrom(by_name(names))
+    else:
+        message.egress.CopyFrom(MACHINES_NETWORK if sandbox.isolation is Isolation.NONE else NO_NETWORK)
     return message
+
+
+def by_name(names: Sequence[str]) -> fleet_pb2.EgressStatus:
+    """The status of a session that may reach names."""
+    shown = ", ".join(names[:SHOWN_NAMES]) + (f" and {len(names) - SHOWN_NAMES} more" if names[SHOWN_NAMES:] else "")
+    return fleet_pb2.EgressStatus(
+        state=fleet_pb2.EGRESS_STATE_OPEN, reason="ByName", message=f"it reaches {shown}, by name"
+    )
+
+
+def check_egress(claim: Claim, template: Template) -> None:
+    """Raises FleetError where the claim's list of names would say nothing, or where tools are to be the only way out."""
+    if not claim.egress_names:
+        return
+    why = ""
+    if template.isolation is Isolation.NONE:
+        why = "without a session namespace code has this machine's network"
+    elif template.contract == Contract.BROKERED.value:
+        why = "contract brokered allows none; offer a tool that does what is needed"
+    if why:
+        raise ClaimReason.INVALID_EGRESS.error(f"cannot claim with names that the sandbox may reach: {why}")
 
 
 def _check_no_namespace(namespace: str, *, doing: str) -> None:

@@ -141,6 +141,7 @@ class LocalBackend:
             "private_dir": str(private),
             "state_dir": str(state),
             "keys_file": str(self._directory.keys_file),
+            "egress_socket": str(self._directory.egress_socket) if template.isolation is not Isolation.NONE else None,
             "isolation": template.isolation.name.lower(),
             "contract": sandbox.contract,
             "user_id": self._user_ids.of(sandbox.workspace_id) if self._user_ids is not None and separate else None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+from sandfleet_api.fleet.v1.egress_pb2_grpc import add_EgressServiceServicer_to_server
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 from sandfleet_api.fleet.v1.snapshot_pb2_grpc import add_SnapshotServiceServicer_to_server
 
@@ -25,9 +26,11 @@ from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
 from sandfleet_operator.fleet.audit.calls import AuditInterceptor, noting
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.egress.servicer import EgressServicer
 from sandfleet_operator.fleet.journals.witness import Witness, WitnessError, records_between
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
+from sandfleet_operator.fleet.local.egress import EgressError, LocalEgress, arguments
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.parking import Parking
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
@@ -52,6 +55,7 @@ from sandfleet_operator.fleet.snapshots.unattended import Unattended
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.fleet.usage.meter import UsageMeter
 from sandfleet_operator.plan.audit import Writer
+from sandfleet_operator.plan.scheduler.actions import Action, Gone
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
@@ -111,7 +115,7 @@ def serve_local(options: Options) -> int:
             _LOG.info("removed %s, which a dead fleet left", swept)
         with OwnerDir(path) as directory:
             asyncio.run(_serve(directory, options, queues))
-    except (StateDirError, NoUserIdsError, QueueFileError, ServeError, WebhookError) as error:
+    except (StateDirError, NoUserIdsError, QueueFileError, ServeError, WebhookError, EgressError) as error:
         if options.ready_fd is None:
             _LOG.error("%s", error)
         else:
@@ -141,13 +145,14 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         )
         holder, reviewing = f"uid:{os.geteuid()}", (board, ReviewerTokens(directory.path, options.reviewers))
         witness = _witness(executors, signer, audit)
-        fleet.noted = noting(audit.write)
+        egress = _egress(directory, fleet, executors, audit)
         (measured, usage), export = _measured(fleet, executors, board), Export.begun("fleet", os.environ)
         witness.watch(lambda: fleet.scheduler.inventory.in_state(State.CLAIMED), SteadyClock())
-        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage)
+        api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage, egress=egress)
         kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
         fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
-        server = await _listen(directory, FleetServicer(api, measured.claims), kept, AuditInterceptor(audit.write))
+        faces = FleetServicer(api, measured.claims), kept, EgressServicer(api)
+        server = await _listen(directory, *faces, AuditInterceptor(audit.write))
         unlisten = await _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         working = asyncio.create_task(fleet.run())
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families))
@@ -163,12 +168,27 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
                 end()
             for task in beside:
                 task.cancel()
-            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close())
+            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE), kept.close(), egress.close())
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
             audit.close()
             await asyncio.to_thread(export.close)
+
+
+def _egress(directory: OwnerDir, fleet: FleetDriver, executors: Executors, audit: AuditLog) -> LocalEgress:
+    """Egress by name, which follows the fleet's sessions. Raises EgressError."""
+    inventory, note = fleet.scheduler.inventory, noting(audit.write)
+    egress = LocalEgress(directory.egress_socket, inventory, audit.write, wall_clock, words=arguments(os.environ))
+    executors.egress = egress.admit
+
+    def noted(action: Action) -> None:
+        note(action)
+        if isinstance(action, Gone):
+            egress.end(action.sandbox.sandbox_id)
+
+    fleet.noted = noted
+    return egress
 
 
 def _measured(fleet: FleetDriver, executors: Executors, board: ReviewBoard) -> tuple[FleetMetrics, UsageMeter]:
@@ -282,7 +302,11 @@ def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
 
 
 async def _listen(
-    directory: OwnerDir, servicer: FleetServicer, snapshots: LocalSnapshots, audit: AuditInterceptor
+    directory: OwnerDir,
+    servicer: FleetServicer,
+    snapshots: LocalSnapshots,
+    egress: EgressServicer,
+    audit: AuditInterceptor,
 ) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
@@ -293,6 +317,7 @@ async def _listen(
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
     add_FleetServiceServicer_to_server(servicer, server)
     add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)
+    add_EgressServiceServicer_to_server(egress, server)
     try:
         server.add_insecure_port(f"unix:{path}")
         await server.start()

@@ -20,6 +20,7 @@ from typing import Self
 PREFIX = "f-"
 LOCK = "lock"
 FLEET_SOCKET = "fleet.sock"
+EGRESS_SOCKET = "egress.sock"
 KEYS = "keys.json"
 # sockaddr_un takes 108 bytes with the NUL at the end.
 MAX_SOCKET_PATH = 107
@@ -60,6 +61,11 @@ class OwnerDir:
     @property
     def fleet_socket(self) -> Path:
         return self.path / FLEET_SOCKET
+
+    @property
+    def egress_socket(self) -> Path:
+        """Where executors connect for connections that lead out of their sessions."""
+        return self.path / EGRESS_SOCKET
 
     @property
     def keys_file(self) -> Path:

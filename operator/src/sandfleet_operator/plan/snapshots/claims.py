@@ -17,6 +17,7 @@ KEPT = (
     "queue",
     "priority",
     "egress",
+    "egress_names",
     "keep_workspace",
     "on_idle",
     "snapshot_period",
@@ -36,6 +37,7 @@ def decode_claim(text: str, *, key: RequestKey, contract: str, labels: dict[str,
         wanted = said.pop("limits", {})
         limits = Limits(**{one.name: wanted[one.name] for one in fields(Limits) if one.name in wanted})
         kept = {name: said[name] for name in KEPT if name in said}
+        kept["egress_names"] = tuple(map(str, kept.get("egress_names", ())))
         return Claim(
             key=key, pool=key.pool, contract=contract, labels=labels, limits=limits, min_isolation=isolation, **kept
         )

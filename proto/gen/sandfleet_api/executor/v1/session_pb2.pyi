@@ -60,7 +60,7 @@ PACKAGE_ORIGIN_IMAGE: PackageOrigin
 PACKAGE_ORIGIN_WORKSPACE: PackageOrigin
 
 class OpenRequest(_message.Message):
-    __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits", "mounts")
+    __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits", "mounts", "egress")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,13 +81,15 @@ class OpenRequest(_message.Message):
     ENVS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     MOUNTS_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     lease: _duration_pb2.Duration
     idle_timeout: _duration_pb2.Duration
     envs: _containers.ScalarMap[str, str]
     limits: _common_pb2.Limits
     mounts: _containers.ScalarMap[str, str]
-    def __init__(self, session_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., envs: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    egress: bool
+    def __init__(self, session_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., envs: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., egress: _Optional[bool] = ...) -> None: ...
 
 class OpenResponse(_message.Message):
     __slots__ = ("description",)

@@ -1,0 +1,127 @@
+"""The hosts of package indexes, as the tools of this machine are set up."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from http.client import HTTPException
+from urllib.parse import urljoin, urlsplit
+from urllib.request import Request, urlopen
+
+from sandfleet.errors import InvalidArgument
+from sandfleet.values.egress import Egress
+from sandfleet.values.options import CreateOptions
+
+Found = tuple[tuple[str, ...], dict[str, str]]
+
+_COMMAND_SECONDS, _PAGE_SECONDS = 30.0, 10.0
+# A page about one project: what is read of it names the hosts of its files.
+_PAGE_BYTES = 1 << 20
+_HTTP, _HTTPS = 80, 443
+# A project that every index has: its page is small.
+_PROJECT = "pip"
+_DEFAULT = re.compile(r"\(default:?\s+(https?://[^\s)]+)\)")
+_LINK = re.compile(r"""href=["']([^"'#]+)""")
+
+
+async def resolved(wish: Egress) -> Egress:
+    """Return the wish with names in the place of its tools. Raises InvalidArgument."""
+    found = wish
+    for tool in wish.tools:
+        names, envs = await asyncio.to_thread(of, tool)
+        found += Egress(names, envs=envs)
+    return replace(found, tools=(), envs={**found.envs, **wish.envs})
+
+
+async def with_hosts(options: CreateOptions) -> CreateOptions:
+    """Return the options of a claim with the hosts of the tools of its egress. Raises InvalidArgument."""
+    wish = options.get("egress")
+    return {**options, "egress": await resolved(wish)} if isinstance(wish, Egress) and wish.tools else options
+
+
+def of(tool: str) -> Found:
+    """Return the names of a tool's hosts, and variables by which it finds them. Raises InvalidArgument."""
+    if tool == "python":
+        return _python()
+    if tool == "node":
+        return _node()
+    raise InvalidArgument(f'cannot find the hosts of {tool!r}: the tools are "python" and "node"', reason="NoSuchTool")
+
+
+def _python() -> Found:
+    pip = [sys.executable, "-m", "pip"]
+    if not _output([*pip, "--version"]):
+        pip = [shutil.which("pip") or "pip"]
+    urls: dict[str, list[str]] = {"index-url": [], "extra-index-url": []}
+    for line in _output([*pip, "config", "list"]).splitlines():
+        key, _, value = line.partition("=")
+        kind = key.rpartition(".")[2]
+        if kind in urls:
+            with suppress(ValueError, SyntaxError):
+                urls[kind] = str(ast.literal_eval(value)).split()
+    envs = {f"PIP_{kind.replace('-', '_').upper()}": " ".join(map(_bare, said)) for kind, said in urls.items() if said}
+    indexes = urls["index-url"] or _DEFAULT.findall(re.sub(r"\s+", " ", _output([*pip, "install", "--help"])))[:1]
+    if not indexes:
+        raise _unknown("python", "pip")
+    every = [*indexes, *urls["extra-index-url"]]
+    return tuple(dict.fromkeys(name for url in every for name in (_name(url), *_file_hosts(url)) if name)), envs
+
+
+def _node() -> Found:
+    url = _output([shutil.which("npm") or "npm", "config", "get", "registry"]).strip()
+    if not (name := _name(url)):
+        raise _unknown("node", "npm")
+    return (name,), {"npm_config_registry": _bare(url)}
+
+
+def _file_hosts(index: str) -> tuple[str, ...]:
+    """Return the hosts that an index's page links to; none where it does not answer."""
+    page = f"{index.rstrip('/')}/{_PROJECT}/"
+    try:
+        with urlopen(Request(page, headers={"Accept": "text/html"}), timeout=_PAGE_SECONDS) as answer:  # noqa: S310  its scheme is that of pip's set-up
+            text = answer.read(_PAGE_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError, HTTPException):
+        return ()
+    return tuple(dict.fromkeys(_name(urljoin(page, link)) for link in _LINK.findall(text)))
+
+
+def _name(url: str) -> str:
+    """Return host and port of an address as an egress list has them; "" for an address without a host."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https"):
+        return ""
+    return host if port in (None, _HTTP, _HTTPS) else f"{host}:{port}"
+
+
+def _bare(url: str) -> str:
+    """Return the address without a user and a password: they are not for the sandbox."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _output(command: list[str]) -> str:
+    """Return what a command prints; "" where it fails."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _unknown(tool: str, program: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"cannot find the hosts of {tool!r}: {program} is not installed, or does not say from where it installs",
+        reason="NoSuchTool",
+    )

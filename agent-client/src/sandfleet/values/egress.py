@@ -1,0 +1,79 @@
+"""Egress by name: what a sandbox may reach, and what it has reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """Hosts that a sandbox may reach by name, for `Sandbox.create(egress=…)`.
+
+    names  "packages.example.com", "*.example.org" (every name below it), "api.example.com:8443"; without a port 80 and
+           443 are meant.
+    tools  package managers of this machine whose hosts are allowed as well: "python" (pip), "node" (npm).
+    envs   variables by which programs in the sandbox find these hosts, such as PIP_INDEX_URL; `create(envs=…)` goes
+           over them.
+    """
+
+    names: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def packages(cls, *tools: str) -> Egress:
+        """Allow the hosts from which this machine's package managers install: "python" (pip) and "node" (npm).
+
+        They are read when the sandbox is created, from the set-up of pip and npm on this machine; of an index, its page
+        says on which hosts its files are. `create` raises InvalidArgument where a tool is not installed.
+        """
+        return cls(tools=tools)
+
+    def __add__(self, other: Egress) -> Egress:
+        """Both together."""
+        names, tools = ((*self.names, *other.names), (*self.tools, *other.tools))
+        return Egress(tuple(dict.fromkeys(names)), tuple(dict.fromkeys(tools)), {**self.envs, **other.envs})
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """Connections of a sandbox's programs to one host, or refusals of them for one reason.
+
+    host      as the program wrote it; it may be no name.
+    reason    "" if it was reached; else one word: NotListed, NotAName, AddressRefused, ServerNameDiffers,
+              EncryptedHello, HostDiffers, NotTls, Malformed, TooMany, NoAddress, Unreachable, TimedOut, Cut.
+    address   that was connected to last; "" where none was.
+    open      connections that are open now.
+    sent      bytes from the sandbox; `received` bytes to it.
+    """
+
+    host: str
+    port: int
+    reason: str = ""
+    address: str = ""
+    connections: int = 0
+    open: int = 0
+    sent: int = 0
+    received: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EgressReport:
+    """What a sandbox may reach by name now, and what its programs have tried, the host that was used last at the end."""
+
+    names: tuple[str, ...] = ()
+    hosts: tuple[HostUse, ...] = ()
+
+    @property
+    def reached(self) -> tuple[HostUse, ...]:
+        """The hosts to which there were connections."""
+        return tuple(each for each in self.hosts if not each.reason)
+
+    @property
+    def refused(self) -> tuple[HostUse, ...]:
+        """The hosts that were refused, with the reason."""
+        return tuple(each for each in self.hosts if each.reason)

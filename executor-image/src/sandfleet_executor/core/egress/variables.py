@@ -1,0 +1,18 @@
+"""The variables by which programs find the proxy (pure)."""
+
+# Squid's port, which people know for a proxy's. The session's network is its own, so it is free.
+PORT = 3128
+
+
+def variables(port: int = PORT) -> dict[str, str]:
+    """Each in both cases: curl reads http_proxy in lower case alone, others only in upper case.
+
+    All are addresses of an HTTP proxy: httpx, and what is built on it, refuses to begin where ALL_PROXY has SOCKS and
+    one more package is not installed.
+    """
+    proxy = f"http://127.0.0.1:{port}"
+    found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)
+    found["NO_PROXY"] = "localhost,127.0.0.1,::1,sandbox"
+    lower = {name.lower(): value for name, value in found.items()}
+    # Node's own fetch reads the others only with this one.
+    return {**found, **lower, "NODE_USE_ENV_PROXY": "1"}

@@ -1,0 +1,1 @@
+"""The egress process: the one process through which sessions reach hosts, by name."""

@@ -1,0 +1,91 @@
+"""Names to addresses, and connections to them: all that leads out."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandfleet_operator.api.networks import Network
+from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.sessions import Connection, Session
+from sandfleet_operator.plan.egress import addresses
+from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
+
+# Names that are being looked up at a time: each takes a thread.
+MOST_LOOKUPS = 16
+LOOKUP_SECONDS = 5.0
+# Addresses of one name that are tried, and the seconds for each.
+MOST_ADDRESSES = 4
+CONNECT_SECONDS = 5.0
+READ_AHEAD = 256 << 10
+
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What an argument of the process opens or closes."""
+
+    # Networks that are not public, where names may lead nevertheless.
+    allowed: Sequence[Network] = ()
+    blocked: Sequence[Network] = ()
+    # Hosts with their addresses, which are not looked up: the argument has said where they are.
+    hosts: Mapping[str, str] = field(default_factory=dict)
+
+
+async def looked_up(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host, by this machine's resolver. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Outside:
+    def __init__(self, ways: Ways, lookup: Lookup = looked_up) -> None:
+        self._ways, self._lookup = ways, lookup
+        self._lookups = asyncio.Semaphore(MOST_LOOKUPS)
+
+    @contextlib.asynccontextmanager
+    async def open(self, session: Session, place: Place) -> AsyncIterator[Connection]:
+        """A connection to a host of the session's list. Raises RefusedError.
+
+        The name is looked up once: the address that was checked is the one that is connected to.
+        """
+        host = session.check(place)
+        address, outer = await self._connected(place, await self._addresses(host, place))
+        with session.connected(place, host, address, outer) as connection:
+            yield connection
+
+    async def _addresses(self, host: str, place: Place) -> Sequence[str]:
+        if known := self._ways.hosts.get(host):
+            return [known]
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS), self._lookups:
+                found = await self._lookup(host, place.port)
+        except TimeoutError:
+            raise RefusedError(Why.TIMED_OUT, place) from None
+        except (OSError, UnicodeError):
+            raise RefusedError(Why.NO_ADDRESS, place) from None
+        if not found:
+            raise RefusedError(Why.NO_ADDRESS, place)
+        public = [one for one in found if not addresses.refusal(one, self._ways.allowed, self._ways.blocked)]
+        if not public:
+            raise RefusedError(Why.ADDRESS, place)
+        return public[:MOST_ADDRESSES]
+
+    @staticmethod
+    async def _connected(place: Place, found: Sequence[str]) -> tuple[str, Peer]:
+        """The first address that accepts."""
+        why = Why.UNREACHABLE
+        for address in found:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    reader, writer = await asyncio.open_connection(address, place.port, limit=READ_AHEAD)
+            except TimeoutError:
+                why = Why.TIMED_OUT
+            except OSError:
+                why = Why.UNREACHABLE
+            else:
+                writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return address, Peer(reader, writer)
+        raise RefusedError(why, place)

@@ -1,0 +1,77 @@
+"""One end of a connection, whose bytes can be looked at before they are carried."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+# What is read at once. A connection holds two such pieces each way: the rest waits in the kernels of both ends.
+PIECE_BYTES = 256 << 10
+
+
+class Peer:
+    """A stream, with bytes that were read ahead."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._ahead = b""
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end. Raises OSError."""
+        if self._ahead:
+            data, self._ahead = self._ahead, b""
+            return data
+        return await self._reader.read(PIECE_BYTES)
+
+    def unread(self, data: bytes) -> None:
+        """The bytes come again with the next read."""
+        self._ahead = data + self._ahead
+
+    async def exactly(self, count: int) -> bytes:
+        """Raises EOFError and OSError."""
+        data = b""
+        while len(data) < count:
+            if not (piece := await self.read()):
+                raise EOFError
+            data += piece
+        self.unread(data[count:])
+        return data[:count]
+
+    async def line(self, most: int) -> bytes:
+        """Up to the next newline, which is dropped. Raises EOFError, ValueError for a longer one, and OSError."""
+        data = b""
+        while b"\n" not in data:
+            if len(data) > most:
+                raise ValueError("the line is too long")
+            if not (piece := await self.read()):
+                raise EOFError
+            data += piece
+        found, _, rest = data.partition(b"\n")
+        self.unread(rest)
+        return found
+
+    async def write(self, data: bytes) -> None:
+        """Returns when there is room for more. Raises OSError."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def end(self) -> None:
+        """No more is sent."""
+        with contextlib.suppress(OSError, RuntimeError):
+            if self._writer.can_write_eof():
+                self._writer.write_eof()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            self._writer.close()
+
+    def abort(self) -> None:
+        """Drops what was not sent; the other end sees a reset."""
+        self._writer.transport.abort()
+
+
+async def carry(source: Peer, target: Peer, moved: Callable[[int], None]) -> None:
+    """Carries bytes to the source's end, and tells that end. `moved` hears of each piece. Raises OSError."""
+    while data := await source.read():
+        moved(len(data))
+        await target.write(data)
+    target.end()

@@ -1,0 +1,135 @@
+"""The egress process of one machine. The fleet gives it the listening socket, and ends it by ending its input.
+
+Lines of JSON come on its input:
+  {"op":"allow","session","names":[…]} · {"op":"end","session"}
+and go to its output:
+  {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
+A connection on the socket begins with a line {"session"}, by which an executor says whose it is; then its client speaks.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from sandfleet_operator.api.egress import canonical
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.networks import network
+from sandfleet_operator.fleet.egress import socks
+from sandfleet_operator.fleet.egress.http import Front
+from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways
+from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
+
+MAX_FIRST_LINE = 4096
+MAX_LINE_BYTES = 1 << 20
+BACKLOG = 1024
+
+
+class Egress:
+    """Serves the connections of all sessions."""
+
+    def __init__(self, sessions: Sessions, outside: Outside) -> None:
+        self._sessions, self._outside = sessions, outside
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its first line to its end."""
+        peer, task = Peer(reader, writer), asyncio.current_task()
+        assert task is not None
+        session = None
+        try:
+            session = await self._session(peer)
+            if session is not None:
+                session.tasks.add(task)
+                await self._serve(peer, session)
+        except (OSError, EOFError, ValueError):
+            # It has gone, or was idle for too long (a TimeoutError is an OSError), or is no executor.
+            pass
+        except asyncio.CancelledError:
+            # Its session has ended, or it was removed from the list.
+            peer.abort()
+        finally:
+            if session is not None:
+                session.tasks.discard(task)
+            peer.close()
+
+    async def _session(self, peer: Peer) -> Session | None:
+        async with asyncio.timeout(self._sessions.bounds.opening):
+            said = json.loads(await peer.line(MAX_FIRST_LINE))
+        found = self._sessions.find(str(said["session"])) if isinstance(said, dict) and "session" in said else None
+        if found is None or self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
+            return None
+        return found
+
+    async def _serve(self, peer: Peer, session: Session) -> None:
+        async with asyncio.timeout(session.bounds.idle):
+            first = await peer.exactly(1)
+        peer.unread(first)
+        if first[0] == socks.VERSION:
+            await socks.serve(peer, session, self._outside)
+        else:
+            await Front(peer, session, self._outside).serve()
+
+
+async def serve(listener: socket.socket, sessions: Sessions, outside: Outside) -> None:
+    """Until the input ends."""
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    say = await _output(loop)
+    egress = Egress(sessions, outside)
+    server = await asyncio.start_unix_server(egress.connected, sock=listener, limit=READ_AHEAD, backlog=BACKLOG)
+    say({"event": "ready"})
+    reporting = asyncio.create_task(_report(sessions, say))
+    while line := await lines.readline():
+        _obey(json.loads(line), sessions)
+    reporting.cancel()
+    server.close()
+
+
+def _obey(request: dict[str, Any], sessions: Sessions) -> None:
+    match request["op"]:
+        case "allow":
+            # The fleet has checked the names.
+            with contextlib.suppress(FleetError):
+                sessions.allow(request["session"], request["names"])
+        case "end":
+            sessions.end(request["session"])
+
+
+async def _report(sessions: Sessions, say: Callable[[dict[str, Any]], None]) -> None:
+    while True:
+        await asyncio.sleep(sessions.bounds.report)
+        if reports := sessions.reports():
+            say({"event": "seen", "sessions": reports})
+
+
+async def _output(loop: asyncio.AbstractEventLoop) -> Callable[[dict[str, Any]], None]:
+    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+
+    def say(event: dict[str, Any]) -> None:
+        transport.write(json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n")
+
+    return say
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="sandfleet-egress", description="Connects sessions to hosts, by name.")
+    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--network", action="append", default=[], help="that is not public, where names may lead")
+    parser.add_argument("--host", action="append", default=[], help="NAME=ADDRESS, which is not looked up")
+    given = parser.parse_args()
+    pairs = (one.partition("=") for one in given.host)
+    ways = Ways(allowed=[network(one) for one in given.network], hosts={canonical(name): to for name, _, to in pairs})
+    listener = socket.socket(fileno=given.listen_fd)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(listener, Sessions(Bounds()), Outside(ways)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

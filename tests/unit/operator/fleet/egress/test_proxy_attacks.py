@@ -1,0 +1,224 @@
+"""What hostile code and hostile hosts try at the proxy. Each has a control, in which the same works without the defence."""
+
+import contextlib
+import struct
+
+import pytest
+from sandfleet_operator.fleet.egress import http, tunnel
+from sandfleet_operator.fleet.egress.outside import Ways
+from sandfleet_operator.plan.egress import addresses
+from support.operator.egress_bed import LOOPBACK, Bed, Server, client_hello, serving
+
+ECH = b"\xfe\x0d\x00\x01\x00"
+
+
+def connect(host, port):
+    return f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+
+
+def request(target, host, *more, body=""):
+    head = "".join(f"{line}\r\n" for line in (f"POST {target} HTTP/1.1", f"Host: {host}", *more))
+    return f"{head}\r\n{body}".encode()
+
+
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_a_name_that_leads_to_the_machine_is_refused_after_it_was_looked_up(defended):
+    server = Server()
+    async with serving(server) as port:
+        ways = Ways() if defended else Ways(allowed=LOOPBACK)
+        async with Bed([f"a.test:{port}"], ways=ways).listening() as bed, bed.client() as client:
+            answer = await client.ask(connect("a.test", port))
+            assert (b"leads to an address that is not public" in answer) is defended
+    assert server.connections == (0 if defended else 1)
+
+
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_a_name_that_changes_after_the_check_is_connected_to_as_it_was_checked(defended, monkeypatch):
+    """The name server says a good address first and the machine's own from then on."""
+    inside, answers = Server(), iter([["127.0.0.2"]])
+    async with serving(inside) as port:
+        bed = Bed([f"a.test:{port}"], {"a.test": lambda: next(answers, ["127.0.0.1"])})
+        # 127.0.0.2 stands for a public address, on which no server listens.
+        monkeypatch.setattr(addresses, "refusal", lambda address, *_: "" if address == "127.0.0.2" else "private")
+        if not defended:
+            connected = type(bed.outside)._connected
+
+            async def looked_up_again(place, _found):
+                return await connected(place, await bed._lookup(place.host, place.port))
+
+            monkeypatch.setattr(bed.outside, "_connected", looked_up_again)
+        async with bed.listening(), bed.client() as client:
+            await client.ask(connect("a.test", port))
+    assert inside.connections == (0 if defended else 1)
+    assert len(bed.lookups) == (1 if defended else 2)
+
+
+@pytest.mark.parametrize("hello", [client_hello("evil.test"), client_hello(None), client_hello("a.test", extra=ECH)])
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_tls_for_another_host_does_not_go_through(hello, defended, monkeypatch):
+    server = Server()
+    if not defended:
+        monkeypatch.setattr(tunnel, "_check", lambda *_: None)
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        await client.ask(connect("a.test", port))
+        client.writer.write(hello)
+        client.writer.write_eof()
+        assert await client.rest() == b""
+    assert (server.read == b"") is defended
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "017700000001",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "localhost.",
+        "0",
+    ],
+)
+async def test_addresses_in_every_form_are_no_names(host):
+    server = Server()
+    async with serving(server) as port, Bed([f"a.test:{port}", f"*.a.test:{port}"]).listening() as bed:
+        async with bed.client() as client:
+            assert b" 403 " in await client.ask(connect(host, port))
+        async with bed.client() as client:
+            target = f"http://{host}:{port}/"
+            assert b" 403 " in await client.ask(request(target, f"{host}:{port}", "Content-Length: 0"))
+        assert bed.lookups == []
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize("kind", [b"\x01" + bytes([127, 0, 0, 1]), b"\x04" + bytes(15) + b"\x01"])
+async def test_socks_with_an_address_is_refused(kind):
+    server = Server()
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        await client.ask(b"\x05\x01\x00")
+        assert (await client.ask(b"\x05\x01\x00" + kind + struct.pack("!H", port)))[:2] == b"\x05\x02"
+        assert bed.refused() == {"NotAName": 1}
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_a_host_header_of_another_host_is_refused(defended, monkeypatch):
+    server = Server()
+    if not defended:
+
+        def trusting(_front, event):
+            return http.authority(event.target.decode().split("/")[2], 80), "/"
+
+        monkeypatch.setattr(http.Front, "_target", trusting)
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        await client.ask(request(f"http://a.test:{port}/", "evil.test", "Content-Length: 0"))
+    assert (b"evil.test" in server.read) is not defended
+
+
+SMUGGLED = "GET /smuggled HTTP/1.1\r\nHost: evil.test\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "body"),
+    [
+        (("Content-Length: 6", "Transfer-Encoding: chunked"), f"0\r\n\r\n{SMUGGLED}"),
+        (("Transfer-Encoding: chunked", f"Content-Length: {len(SMUGGLED)}"), f"0\r\n\r\n{SMUGGLED}"),
+        (("Content-Length: 0", f"Content-Length: {len(SMUGGLED)}"), SMUGGLED),
+        (("Transfer-Encoding: xchunked",), f"0\r\n\r\n{SMUGGLED}"),
+        (("Transfer-Encoding : chunked",), f"0\r\n\r\n{SMUGGLED}"),
+        (("Transfer-Encoding: chunked", "Transfer-Encoding: identity"), f"0\r\n\r\n{SMUGGLED}"),
+        (("Host: evil.test", "Content-Length: 0"), ""),
+        (("X: a\rb", "Content-Length: 0"), ""),
+        (("X: a\0b", "Content-Length: 0"), ""),
+        (("Content-Length: +0",), SMUGGLED),
+    ],
+)
+async def test_a_request_that_can_be_read_in_two_ways_goes_nowhere(more, body):
+    server = Server()
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        answer = await client.ask(request(f"http://a.test:{port}/", f"a.test:{port}", *more, body=body))
+        assert b" 400 " in answer
+    assert server.read == b""
+
+
+async def test_a_folded_header_and_an_upgrade_reach_no_server():
+    server = Server()
+    more = ("X: a", " Transfer-Encoding: chunked", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    more += ("Connection: Upgrade, HTTP2-Settings, X-Hop", "X-Hop: 1", "Content-Length: 0")
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        assert b"hello" in await client.ask(request(f"http://a.test:{port}/", f"a.test:{port}", *more))
+    lines = server.read.lower().split(b"\r\n")
+    assert not [line for line in lines if line.startswith((b"upgrade", b"http2", b"x-hop", b"transfer-encoding", b" "))]
+    assert b"x: a transfer-encoding: chunked" in lines
+
+
+async def test_what_follows_a_request_in_one_write_is_a_request_of_its_own():
+    server = Server()
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        first = request(f"http://a.test:{port}/", f"a.test:{port}", "Content-Length: 0")
+        client.writer.write(first + SMUGGLED.encode())
+        client.writer.write_eof()
+        answer = await client.rest()
+        assert b" 400 " in answer or b" 403 " in answer
+    assert b"smuggled" not in server.read
+
+
+@pytest.mark.parametrize(
+    "first", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SSH-2.0-x\r\n", b"\x80\x2e\x01\x03\x01", b"EHLO\r\n"]
+)
+async def test_other_protocols_do_not_go_through_a_tunnel(first):
+    server = Server()
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        await client.ask(connect("a.test", port))
+        client.writer.write(first)
+        client.writer.write_eof()
+        assert await client.rest() == b""
+    assert server.read == b""
+
+
+async def test_an_answer_that_is_split_by_a_hostile_server_stays_one():
+    server = Server(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX: a\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+    )
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
+        await client.ask(request(f"http://a.test:{port}/", f"a.test:{port}", "Content-Length: 0"))
+        client.writer.write_eof()
+        assert b"evil" not in await client.rest()
+
+
+@pytest.mark.parametrize("bound", [3, 1000])
+async def test_names_that_are_made_up_below_a_wildcard_are_bounded(bound):
+    async with Bed(["*.a.test"], wildcard_names=bound).listening() as bed:
+        for number in range(6):
+            async with bed.client() as client:
+                await client.ask(connect(f"secret{number}.a.test", 443))
+    assert len(bed.lookups) == min(bound, 6)
+
+
+@pytest.mark.parametrize("bound", [2, 100])
+async def test_connections_of_one_session_are_bounded(bound):
+    server = Server(answer=None)
+    async with contextlib.AsyncExitStack() as stack:
+        port = await stack.enter_async_context(serving(server))
+        bed = await stack.enter_async_context(Bed([f"a.test:{port}"], per_session=bound).listening())
+        clients = [await stack.enter_async_context(bed.client()) for _ in range(3)]
+        for client in clients:
+            client.writer.write(connect("a.test", port))
+        answers = [await client.reader.read(100) for client in clients]
+    assert sum(b" 200 " in answer for answer in answers) == min(bound, 3)
+
+
+async def test_a_client_that_says_nothing_is_let_go():
+    server = Server(answer=None)
+    async with serving(server) as port, Bed([f"a.test:{port}"], opening=0.1, idle=0.1).listening() as bed:
+        async with bed.client() as silent:
+            assert await silent.rest() == b""
+        async with bed.client() as slow:
+            slow.writer.write(f"GET http://a.test:{port}/ HTTP/1.1\r\nHo".encode())
+            assert await slow.rest() == b""
+        async with bed.client() as tunnelled:
+            await tunnelled.ask(connect("a.test", port))
+            tunnelled.writer.write(b"\x16\x03")
+            assert await tunnelled.rest() == b""
