@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sandfleet import AsyncFleet, AsyncSandbox, Egress, EgressState
+from sandfleet import AsyncFleet, AsyncSandbox, Egress, EgressState, Header
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import main
 from sandfleet.errors import InvalidArgument, PreconditionFailed
@@ -24,7 +24,7 @@ HOSTS = "SANDFLEET_EGRESS_HOSTS"
 
 @dataclass
 class Internet:
-    """`web` and `secure` serve the same folder at names of these; `authority` is what signed the second's certificate."""
+    """`web` and `secure` serve the same folder at these names; `authority` signed the second's certificate."""
 
     web: str
     secure: str
@@ -40,6 +40,8 @@ def internet() -> Iterator[Internet]:
             repository(served, "project")
         (served / "big").write_bytes(b"0" * (4 << 20))
         tls, _, authority = certificate(folder, "secure.test")
+        # The fleet's processes trust the host as they trust any: by the machine's authorities.
+        os.environ["SSL_CERT_FILE"] = str(authority)
         with serving(served) as port, serving(served, tls) as secure_port:
             yield Internet(f"web.test:{port}", f"secure.test:{secure_port}", authority.read_text())
 
@@ -51,7 +53,7 @@ def served(internet: Internet) -> Iterator[Process]:
         with served_fleet(Options(pool_size=1)) as process:
             yield process
     finally:
-        del os.environ[HOSTS]
+        del os.environ[HOSTS], os.environ["SSL_CERT_FILE"]
 
 
 @pytest.fixture
@@ -170,6 +172,38 @@ async def test_a_claim_with_what_is_no_name_is_refused(fleet: AsyncFleet, names:
 async def test_a_brokered_session_has_tools_instead(fleet: AsyncFleet, internet: Internet) -> None:
     with pytest.raises(InvalidArgument, match="contract brokered allows none"):
         await AsyncSandbox.create(fleet=fleet, contract="brokered", egress=[internet.web])
+
+
+SECRET = "canary-of-the-credential"
+
+
+async def test_a_credential_is_put_in_outside_and_never_enters_the_session(
+    fleet: AsyncFleet, served: Process, internet: Internet
+) -> None:
+    credentials = {"secure.test": Header("Authorization", "Bearer {key}", key=SECRET, env="EXAMPLE_TOKEN")}
+    async with await AsyncSandbox.create(fleet=fleet, egress=[internet.secure], credentials=credentials) as sandbox:
+        url = f"https://{internet.secure}/x"
+        # The host echoes the header: it had the secret, and the session has it covered.
+        assert f"{internet.secure} Bearer {'*' * len(SECRET)} body" in await output(sandbox, f"curl -sS -d body {url}")
+        basic = await output(sandbox, f'curl -sS -u "me:$EXAMPLE_TOKEN" -d body {url}')
+        assert " Basic ****" in basic
+        fetch = f"import urllib.request as u; print(u.urlopen({url!r}, b'body').read().decode())"
+        assert "Bearer ****" in (await sandbox.run_code(fetch)).logs.stdout
+        assert SECRET not in await output(sandbox, "env; cat /tmp/.sandfleet-authorities.pem; cat /proc/*/environ")
+        assert "sandfleet-credential-" in await output(sandbox, "echo $EXAMPLE_TOKEN")
+        assert SECRET not in repr(await sandbox.get_info())
+        for file in served.state_dir.rglob("*"):
+            assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+        for pid in (served.pid, *children(served.pid)):
+            assert SECRET.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert SECRET.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+async def test_a_credential_for_a_host_outside_the_list_is_refused(fleet: AsyncFleet, internet: Internet) -> None:
+    credentials = {"other.test": Header("Authorization", key=SECRET)}
+    with pytest.raises(InvalidArgument) as caught:
+        await AsyncSandbox.create(fleet=fleet, egress=[internet.secure], credentials=credentials)
+    assert SECRET not in str(caught.value)
 
 
 def egress_process(served: Process) -> int:

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from sandfleet.tools.server import AsyncToolServer as AsyncToolServer
     from sandfleet.values.egress import Egress as Egress
     from sandfleet.values.egress import EgressReport as EgressReport
+    from sandfleet.values.egress import Header as Header
     from sandfleet.values.egress import HostUse as HostUse
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
@@ -198,7 +199,7 @@ _HOMES = {
     "resources.pty": ("AsyncPtyHandle",),
     "resources.tables": ("AsyncContextHandle",),
     "sandbox": ("AsyncSandbox",),
-    "values.egress": ("Egress", "EgressReport", "HostUse"),
+    "values.egress": ("Egress", "EgressReport", "Header", "HostUse"),
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": (
         "Blame",

@@ -44,7 +44,7 @@ _LATE = {
     "ToolPolicy": "sandfleet.values.tools",
 }
 # Classes whose objects users make: their fields are checked as arguments are.
-_REQUESTS = ("Autosave", "Limits", "Probe", "ServiceSpec")
+_REQUESTS = ("Autosave", "Header", "Limits", "Probe", "ServiceSpec")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

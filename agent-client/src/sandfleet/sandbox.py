@@ -66,13 +66,11 @@ async def _create(
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
-    from sandfleet._fleets.package_hosts import with_hosts
     from sandfleet.tools.sources import prepared_under
 
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
-    options = await with_hosts(options)
     snapshot, options = await begun_with(fleet.snapshots, options)
     request = claim_request(template, options, isolation, gang)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)

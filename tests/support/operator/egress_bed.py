@@ -17,6 +17,7 @@ from sandfleet_operator.api.networks import network
 from sandfleet_operator.fleet.egress.outside import Outside, Ways
 from sandfleet_operator.fleet.egress.serve import Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Sessions
+from sandfleet_operator.fleet.egress.tls import new_authority
 
 LOOPBACK = (network("127.0.0.0/8"),)
 
@@ -29,7 +30,7 @@ class Server:
 
     async def connected(self, reader, writer):
         self.connections += 1
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             while data := await reader.read(65536):
                 self.read += data
                 if self.answer is not None and b"\r\n\r\n" in self.read:
@@ -72,12 +73,13 @@ class Client:
 class Bed:
     """`addresses`: name → addresses, asked at each lookup; a function of no argument may change its answer."""
 
-    def __init__(self, names, addresses=None, *, ways=None, **bounds):
+    def __init__(self, names, addresses=None, *, ways=None, credentials=(), tls=None, **bounds):
         self.addresses = addresses or {}
         self.lookups = []
         self.sessions = Sessions(Bounds(report=3600.0, **bounds))
-        self.sessions.allow("s", names)
-        self.outside = Outside(ways or Ways(allowed=LOOPBACK), self._lookup)
+        authority, self.authority = new_authority() if credentials else ("", "")
+        self.sessions.allow("s", names, credentials, authority)
+        self.outside = Outside(ways or Ways(allowed=LOOPBACK), self._lookup, tls)
 
     async def _lookup(self, host, port):
         self.lookups.append(host)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandfleet._fleets.connection import is_broken
 from sandfleet._fleets.embedded import default_isolation
+from sandfleet._fleets.package_hosts import with_hosts
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import egress, queues
@@ -65,6 +66,7 @@ def claim_request(
         contract=options.get("contract", "") or ("brokered" if options.get("tools") else ""),
         egress=convert.egress_number(reached if isinstance(reached, str) else None),
         egress_names=egress.names(reached),
+        credentials=egress.credentials(options.get("credentials") or {}),
         mounts=_mounts(options.get("mounts") or {}),
         queue=options.get("queue", ""),
         priority=options.get("priority", ""),
@@ -84,10 +86,11 @@ def _number(known: Mapping[str, int], word: str, what: str) -> Any:
 async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple[Snapshot | None, CreateOptions]:
     """Return the snapshot that a claim begins with, and its options: contract and limits, where none are given.
 
-    Raises NotFoundError.
+    The hosts of package managers are read now. Raises NotFoundError, InvalidArgument.
     """
     from sandfleet._fleets.snapshots import within
 
+    options = await with_hosts(options)
     if not options.get("snapshot"):
         return None, options
     snapshot = await within(snapshots, options.get("namespace") or "").get(options["snapshot"])

@@ -9,6 +9,7 @@ from sandfleet._lazy import attach
 if TYPE_CHECKING:
     from sandfleet.values.egress import Egress as Egress
     from sandfleet.values.egress import EgressReport as EgressReport
+    from sandfleet.values.egress import Header as Header
     from sandfleet.values.egress import HostUse as HostUse
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
@@ -115,6 +116,7 @@ _HOMES = {
     "egress": (
         "Egress",
         "EgressReport",
+        "Header",
         "HostUse",
     ),
     "execution": (

@@ -38,12 +38,31 @@ class Egress:
 
 
 @dataclass(frozen=True, slots=True)
+class Header:
+    """A secret for one host, for `Sandbox.create(credentials={"api.example.com": Header(…)})`.
+
+    It is put into the requests to that host outside of the sandbox, which never has it.
+
+    name    of the header, such as "Authorization".
+    format  its value, with {key} where the secret stands, such as "Bearer {key}".
+    key     the secret.
+    env     a variable of the sandbox that has a placeholder, for programs that want a key: it is replaced wherever it
+            stands in a header, also as the user or password of git. "": no variable; each request gets the header.
+    """
+
+    name: str
+    format: str = "{key}"
+    key: str = field(default="", repr=False, kw_only=True)
+    env: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class HostUse:
     """Connections of a sandbox's programs to one host, or refusals of them for one reason.
 
     host      as the program wrote it; it may be no name.
     reason    "" if it was reached; else one word: NotListed, NotAName, AddressRefused, ServerNameDiffers,
-              EncryptedHello, HostDiffers, NotTls, Malformed, TooMany, NoAddress, Unreachable, TimedOut, Cut.
+              EncryptedHello, HostDiffers, NotTls, Malformed, TooMany, NoAddress, Unreachable, TimedOut, Untrusted, Cut.
     address   that was connected to last; "" where none was.
     open      connections that are open now.
     sent      bytes from the sandbox; `received` bytes to it.
@@ -63,7 +82,7 @@ class HostUse:
 
 @dataclass(frozen=True, slots=True)
 class EgressReport:
-    """What a sandbox may reach by name now, and what its programs have tried, the host that was used last at the end."""
+    """What a sandbox may reach by name now, and what its programs have tried: the last used host at the end."""
 
     names: tuple[str, ...] = ()
     hosts: tuple[HostUse, ...] = ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 if TYPE_CHECKING:
     from os import PathLike
 
-    from sandfleet.values.egress import Egress
+    from sandfleet.values.egress import Egress, Header
     from sandfleet.values.execution import Context, OnClear, OnFailure, OnInput, OnResult, OnText
     from sandfleet.values.fleet import EgressWord, OnQueued
     from sandfleet.values.reviews import OnReview
@@ -52,6 +52,7 @@ class CreateOptions(TypedDict, total=False):
                     "*.example.org:443"], or an `Egress`, such as `Egress.packages("python")`. "none": the sandbox
                     reaches nothing. "template" or None: it reaches what its template allows; `bound` says what was
                     known at the claim, `get_info().egress` what is known now.
+    credentials     host of `egress` → `Header`: secrets that are put into requests to it outside of the sandbox.
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
     on_idle         "end" it then, or "suspend" it, or suspend it into a "snapshot". A call of the object that has made
@@ -110,6 +111,7 @@ class CreateOptions(TypedDict, total=False):
     tool_calls_file: str | PathLike[str] | None
     skills: str | PathLike[str]
     egress: Egress | Sequence[str] | EgressWord | None
+    credentials: Mapping[str, Header] | None
     timeout: float
     idle_timeout: float | None
     on_idle: Literal["end", "suspend", "snapshot"]

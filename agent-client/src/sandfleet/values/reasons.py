@@ -27,8 +27,6 @@ class ClaimReason(StrEnum):
     """A name of the egress list is malformed, or there are too many, or this fleet has no egress by name."""
     NO_EGRESS = "NoEgress"
     """The session was claimed without names that it may reach."""
-    EGRESS_UNAVAILABLE = "EgressUnavailable"
-    """The process through which sessions reach hosts by name cannot be started."""
     INVALID_SELECTOR = "InvalidSelector"
     """The label selector is malformed or too long."""
     INVALID_CLAIM = "InvalidClaim"

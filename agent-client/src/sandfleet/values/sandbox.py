@@ -30,8 +30,8 @@ class EgressInfo:
     """What the fleet knows of a sandbox's egress.
 
     reason   one word. DENIED: NothingAllowed, NoNetwork (on one machine). OPENING: Asking; NotProbeable and NoAnswer,
-             which last until the executor or the template changes. OPEN: Answered, ByName. UNKNOWN: MachinesNetwork, or "" when
-             the fleet does not probe.
+             which last until the executor or the template changes. OPEN: Answered, ByName. UNKNOWN: MachinesNetwork, or
+             "" when the fleet does not probe.
     message  one sentence for people.
     since    when the fleet found the state; None before its first probe.
     """

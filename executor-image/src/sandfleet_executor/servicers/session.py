@@ -61,6 +61,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
                 self._session.config.limits.lowered(convert.limits_wish(request.limits)),
                 request.mounts,
                 request.egress,
+                request.egress_authority,
             )
             namespace = await self._session.open(claim, self._suspender.begin)
         return pb.OpenResponse(description=describe(self._session, namespace))

@@ -1,14 +1,35 @@
 """Egress lists by name, as people write them: `packages.example.com`, `*.example.org`, `api.example.com:8443`."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 
 MAX_NAMES = 100
 MAX_HOST = 253
+HTTP_PORT = 80
+MAX_CREDENTIALS, MAX_VALUE = 32, 8192
+# A shorter value would be found, and covered, everywhere in an answer.
+LEAST_VALUE = 8
+HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
+VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+# Headers that say where a request goes and where it ends.
+FRAMING = frozenset(
+    [
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "proxy-authorization",
+    ]
+)
 # A name without a port stands for these.
 WEB_PORTS = (80, 443)
 WILDCARD = "*."
@@ -32,6 +53,33 @@ class Name:
         if self.host.startswith(WILDCARD):
             return host.endswith(self.host[1:])
         return host == self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A secret that is put into the requests to one host, outside of the session.
+
+    `format` has {key} where the value is to stand in the header. `env` names the variable of the session whose value is
+    the placeholder; empty: there is none.
+    """
+
+    host: str
+    header: str
+    format: str
+    value: str = field(repr=False)
+    env: str = ""
+    placeholder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """What an executor is told of a session's egress."""
+
+    is_open: bool = False
+    # Variables with the placeholders of secrets.
+    envs: Mapping[str, str] = field(default_factory=dict)
+    # The certificate of the session's own authority, as PEM; empty: TLS is ended nowhere.
+    authority: str = ""
 
 
 def canonical(host: str) -> str:
@@ -70,6 +118,27 @@ def parse_all(texts: Sequence[str]) -> tuple[Name, ...]:
     if len(texts) > MAX_NAMES:
         raise ClaimReason.INVALID_EGRESS.error(f"cannot allow egress to {len(texts)} names: the most are {MAX_NAMES}")
     return tuple(map(parse, texts))
+
+
+def check_credentials(credentials: Sequence[Credential], names: Sequence[Name]) -> None:
+    """Raises FleetError. No message has a secret in it."""
+    if len(credentials) > MAX_CREDENTIALS:
+        raise _bad(f"there are {len(credentials)}, and the most are {MAX_CREDENTIALS}")
+    for one in credentials:
+        if not any(name.allows(one.host, port) for name in names for port in name.ports if port != HTTP_PORT):
+            raise _bad(f"{one.host[:80]!a} is no host that the egress list allows at a port of HTTPS")
+        if not HEADER.fullmatch(one.header) or one.header.lower() in FRAMING:
+            raise _bad(f"{one.header[:80]!a} is no header that may be set")
+        if one.format.count("{key}") != 1 or not VALUE.fullmatch(one.format):
+            raise _bad(f"the format for {one.host} has to have {{key}} in it once")
+        if not VALUE.fullmatch(one.value) or not LEAST_VALUE <= len(one.value) <= MAX_VALUE:
+            raise _bad(f"the value for {one.host} is not {LEAST_VALUE} to {MAX_VALUE} printable characters of ASCII")
+        if one.env and not ENV_NAME.fullmatch(one.env):
+            raise _bad(f"{one.env[:80]!a} is no name of a variable")
+
+
+def _bad(why: str) -> FleetError:
+    return ClaimReason.INVALID_EGRESS.error(f"cannot take the credentials: {why}")
 
 
 def _refusal(text: str, why: str) -> FleetError:

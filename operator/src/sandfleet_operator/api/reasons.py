@@ -115,12 +115,6 @@ class ClaimReason(CallReason):
         "The session was claimed without names that it may reach.",
         "Claim with egress=[…]; the list can be changed then, at any time.",
     )
-    EGRESS_UNAVAILABLE = (
-        "EgressUnavailable",
-        Code.UNAVAILABLE,
-        "The process through which sessions reach hosts by name cannot be started.",
-        "The message says why. Try again.",
-    )
     INVALID_SELECTOR = (
         "InvalidSelector",
         Code.INVALID_ARGUMENT,

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from sandfleet_operator.api.egress import parse_all as check_egress
+from sandfleet_operator.api.egress import check_credentials, parse_all
 from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.limits import BOUNDS, Limits
 from sandfleet_operator.api.reasons import ClaimReason
@@ -105,7 +105,7 @@ def check_claim(claim: Claim, template: Template) -> None:
         check_duration(claim.idle_timeout, "idle timeout", most=MAX_LEASE, doing=doing)
     check_limits(claim.limits, template, doing=doing)
     check_mounts(claim.mounts)
-    check_egress(claim.egress_names)
+    check_credentials(claim.credentials, parse_all(claim.egress_names))
 
 
 def trace_parent(text: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
+from sandfleet_operator.api.egress import Credential
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS, Limits
 
 
@@ -109,6 +110,8 @@ class Claim:
     egress: bool = True
     # Hosts that may be reached by name; api/egress.py reads them.
     egress_names: tuple[str, ...] = ()
+    # Secrets for some of them. They are in no record and no snapshot: a session that is taken on elsewhere has none.
+    credentials: tuple[Credential, ...] = field(default=(), repr=False)
     # The queue in which it waits, on Kubernetes NAMESPACE/NAME; empty: none, and no quota.
     queue: str = ""
     # A priority class of that queue; empty: its last.

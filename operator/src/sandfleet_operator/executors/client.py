@@ -13,6 +13,7 @@ from sandfleet_api.executor.v1 import common_pb2, journal_pb2, session_pb2
 from sandfleet_api.executor.v1.journal_pb2_grpc import JournalServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
+from sandfleet_operator.api.egress import WayOut
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
@@ -61,9 +62,9 @@ class _Connection:
     session: "SessionServiceAsyncStub"
 
 
-async def no_egress(sandbox: Sandbox) -> bool:  # noqa: ARG001 - of all
+async def no_egress(sandbox: Sandbox) -> WayOut:  # noqa: ARG001 - of all
     """For fleets without egress by name."""
-    return False
+    return WayOut()
 
 
 class Executors:
@@ -71,8 +72,8 @@ class Executors:
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
-        # Whether a session reaches hosts by name, asked before each Open. Raises FleetError.
-        self.egress: Callable[[Sandbox], Awaitable[bool]] = no_egress
+        # How a session reaches hosts by name, asked before each Open. Raises FleetError.
+        self.egress: Callable[[Sandbox], Awaitable[WayOut]] = no_egress
         self._connections: dict[str, _Connection] = {}
 
     async def connect(self, sandbox: Sandbox, address: str) -> None:
@@ -87,15 +88,17 @@ class Executors:
         """Opens the sandbox's session on the executor, or renews its lease (seconds from now). Raises FleetError."""
         claim = sandbox.claim
         assert claim is not None
+        way_out = await self.egress(sandbox)
         request = session_pb2.OpenRequest(
             session_id=sandbox.sandbox_id,
             lease=duration(lease),
             # One that is to be suspended does not end by itself.
             idle_timeout=None if claim.idle_timeout is None or claim.on_idle != "end" else duration(claim.idle_timeout),
-            envs=claim.envs,
+            envs={**way_out.envs, **claim.envs},
             limits=limits_message(claim.limits),
             mounts=claim.mounts,
-            egress=await self.egress(sandbox),
+            egress=way_out.is_open,
+            egress_authority=way_out.authority.encode("ascii"),
         )
         metadata = self.metadata(sandbox, claim.traceparent)
         call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)

@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import egress_pb2, fleet_pb2
 
+from sandfleet_operator.api.egress import Credential, canonical
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason
@@ -92,6 +93,10 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         min_isolation=_isolation(request.min_isolation),
         traceparent=trace_parent(traceparent),
         egress_names=tuple(request.egress_names),
+        credentials=tuple(
+            Credential(canonical(one.host), one.header, one.format or "{key}", one.value, one.env)
+            for one in request.credentials
+        ),
         queue=request.queue,
         priority=request.priority,
         contract=template.contract,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sandfleet._wire import api
 from sandfleet._wire.convert.common import moment
-from sandfleet.values.egress import Egress, EgressReport, HostUse
+from sandfleet.values.egress import Egress, EgressReport, Header, HostUse
 
 _NAMES, _HOSTS, _TEXT = 1000, 1000, 256
 
@@ -21,6 +21,14 @@ def names(wish: Egress | Sequence[str] | str | None) -> tuple[str, ...]:
 def envs(wish: Egress | Sequence[str] | str | None) -> Mapping[str, str]:
     """Return the variables that come with a wish."""
     return wish.envs if isinstance(wish, Egress) else {}
+
+
+def credentials(wish: Mapping[str, Header]) -> list[api.fleet.EgressCredential]:
+    """Write secrets for hosts."""
+    return [
+        api.fleet.EgressCredential(host=host, header=one.name, format=one.format, value=one.key, env=one.env)
+        for host, one in wish.items()
+    ]
 
 
 def report(said: api.egress.GetEgressResponse) -> EgressReport:

@@ -4,6 +4,23 @@
 PORT = 3128
 
 
+# In the session's /tmp, which no snapshot keeps: the authority is of this fleet alone.
+BUNDLE = ".sandfleet-authorities.pem"
+BUNDLE_VARIABLES = (
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+)
+
+
+def trusting() -> dict[str, str]:
+    """The variables by which programs find the session's own authority, beside those of the machine."""
+    return dict.fromkeys(BUNDLE_VARIABLES, f"/tmp/{BUNDLE}")  # noqa: S108 - the namespace's own
+
+
 def variables(port: int = PORT) -> dict[str, str]:
     """Each in both cases: curl reads http_proxy in lower case alone, others only in upper case.
 

@@ -1,12 +1,14 @@
-"""Carries the session's connections to the egress process, and says there whose they are. It reads none of their bytes."""
+"""Carries the session's connections to the egress process and says whose they are. It reads none of their bytes."""
 
 import asyncio
 import contextlib
 import json
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from sandfleet_executor.effects.egress import authorities
 from sandfleet_executor.effects.network.tunnels import ResetByPeer, Tunnel
 
 # More than the egress process takes of one session: it refuses in words.
@@ -19,14 +21,17 @@ IDLE_SECONDS = 86_400.0
 class WayOut:
     """One sandbox's. Until `open` or `shut` nothing is accepted: no user code runs before."""
 
-    def __init__(self, path: str | None) -> None:
-        """`path` is the socket of the egress process; None: there is none."""
+    def __init__(self, path: str | None, tmp_fd: Callable[[], int | None]) -> None:
+        """`path` is the socket of the egress process; None: there is none. `tmp_fd`: of the namespace's /tmp."""
+        self._tmp_fd = tmp_fd
         self._path = path or ""
         self._listener: socket.socket | None = None
         self._session_id = ""
         self._is_shut = path is None
         self._serving: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        # Of hosts with credentials; each namespace has it in a file.
+        self._authority = b""
 
     @property
     def is_open(self) -> bool:
@@ -41,13 +46,20 @@ class WayOut:
         listener.setblocking(False)
         self._listener = listener
         if self.is_open:
-            self._serving = asyncio.ensure_future(self._accept(listener))
+            self._begin()
 
-    def open(self, session_id: str) -> None:
-        """From now on the session's connections are carried."""
-        self._session_id = session_id
-        if self._listener is not None and self._serving is None:
-            self._serving = asyncio.ensure_future(self._accept(self._listener))
+    def open(self, session_id: str, authority: bytes) -> None:
+        """From now on the session's connections are carried. `authority`: what it trusts beside the machine's."""
+        self._session_id, self._authority = session_id, authority
+        self._begin()
+
+    def _begin(self) -> None:
+        """In a namespace in which no code has run yet."""
+        if self._listener is None or self._serving is not None:
+            return
+        if self._authority and (tmp_fd := self._tmp_fd()) is not None:
+            authorities.write(tmp_fd, self._authority)
+        self._serving = asyncio.ensure_future(self._accept(self._listener))
 
     def shut(self) -> None:
         """The session has no way out: its port is closed."""

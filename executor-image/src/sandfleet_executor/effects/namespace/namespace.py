@@ -81,8 +81,8 @@ class Namespace:
         # Pids of what waits to be needed, beside the spares.
         self.waiting: set[int] = set()
         self.tmp_fd = self.system_fd = -1
-        # Listening sockets in the session's network, by name: `tools` and `egress`, each where there is one. Their taker
-        # owns them.
+        # Listening sockets in the session's network, by name: `tools` and `egress`, each where there is one. Their
+        # taker owns them.
         self.sockets: dict[str, socket.socket] = {}
         self.ended = False
 

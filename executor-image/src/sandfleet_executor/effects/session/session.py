@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.egress.variables import variables
+from sandfleet_executor.core.egress.variables import trusting, variables
 from sandfleet_executor.core.errors import (
     BusyError,
     FullError,
@@ -81,6 +81,7 @@ class Claim:
     mounts: Mapping[str, str]
     # Its code may connect to hosts by name.
     egress: bool = False
+    authority: bytes = b""
 
 
 def begin_in(workspace_fd: int, watcher: WorkspaceWatcher) -> Mark:
@@ -122,10 +123,8 @@ class Session:
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         self.preload = Preload(config.preload)
         self.tools = ToolBroker(brokered=config.brokered, put=journal.put, count=self.ledger.tallies.called)
-        self.egress = WayOut(config.egress_socket)
-        listen = {"tools": self.tools.listen, "egress": self.egress.listen}
-        making = Making(self._config_now, self.mounts.open, self.preload.heard, listen)
-        self.namespaces = NamespaceKeeper(making, groups, counts_writes=self.ledger.counts_writes)
+        self.egress = WayOut(config.egress_socket, lambda: self.namespaces.tmp_fd())  # noqa: PLW0108  made of this
+        self.namespaces = NamespaceKeeper(self._making(), groups, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self._disk_questions())
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
@@ -137,6 +136,10 @@ class Session:
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
         self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))
+
+    def _making(self) -> Making:
+        listen = {"tools": self.tools.listen, "egress": self.egress.listen}
+        return Making(self._config_now, self.mounts.open, self.preload.heard, listen)
 
     def tell(self, notice: Notice) -> None:
         """From now on each context is told this, once."""
@@ -217,8 +220,8 @@ class Session:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
             if claim.egress and self.config.egress_socket:
-                self.egress.open(claim.session_id)
-                self._envs |= variables()
+                self.egress.open(claim.session_id, claim.authority)
+                self._envs |= variables() | (trusting() if claim.authority else {})
             else:
                 self.egress.shut()
             # Before the first record, which says of them only digests.

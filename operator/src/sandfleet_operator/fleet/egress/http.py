@@ -4,15 +4,17 @@ Each request is read by h11 and written anew by h11: what the server reads is wh
 """
 
 import asyncio
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import h11
 
-from sandfleet_operator.api.egress import canonical, port_of
+from sandfleet_operator.api.egress import Credential, canonical, port_of
 from sandfleet_operator.fleet.egress import tunnel
 from sandfleet_operator.fleet.egress.outside import Outside
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.sessions import Bounds, Connection, Session
+from sandfleet_operator.plan.egress.credentials import Headers, Mask, filled, secrets
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
 
 MAX_HEAD = 64 << 10
@@ -21,8 +23,6 @@ HTTP_PORT, HTTPS_PORT = 80, 443
 HOP = frozenset(
     b"connection keep-alive proxy-connection proxy-authorization proxy-authenticate te trailer upgrade".split()
 ) | {b"http2-settings", b"expect"}
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class Front:
@@ -35,6 +35,8 @@ class Front:
         # Within a tunnel all requests are for its host, and the first has the tunnel's own connection.
         self._within: Place | None = None
         self._ready: Connection | None = None
+        # Where TLS is ended: what is put into requests, and covered in answers.
+        self._credentials: Sequence[Credential] = ()
 
     async def serve(self) -> None:
         """Returns when the client or a request ends the connection. Raises OSError and TimeoutError."""
@@ -67,6 +69,10 @@ class Front:
     async def _send(self, event: h11.Event) -> None:
         if data := self._conn.send(event):
             await self._peer.write(data)
+
+    async def _pass(self, data: bytes) -> None:
+        if data:
+            await self._send(h11.Data(data=data))
 
     async def _refuse(self, error: RefusedError) -> None:
         """Says why, in the reason too, which some programs show, unless a response has begun. It is the last word."""
@@ -101,10 +107,12 @@ class Front:
     # Requests of HTTP
 
     @classmethod
-    async def within(cls, peer: Peer, connection: Connection, outside: Outside) -> None:
-        """Serves a client that speaks HTTP in its tunnel."""
+    async def within(
+        cls, peer: Peer, connection: Connection, outside: Outside, credentials: Sequence[Credential] = ()
+    ) -> None:
+        """Serves a client that speaks HTTP in its tunnel; with credentials the host is spoken to by TLS."""
         front = cls(peer, connection.session, outside)
-        front._within, front._ready = connection.place, connection
+        front._within, front._ready, front._credentials = connection.place, connection, credentials
         await front.serve()
 
     async def _forward(self, request: h11.Request) -> None:
@@ -140,14 +148,20 @@ class Front:
 
     async def _exchange(self, request: h11.Request, path: str, connection: Connection) -> None:
         """One request and its response, on a connection of their own. Raises RefusedError before the response began."""
+        if self._credentials:
+            await self._outside.secure(connection)
         toward = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         host = [value for name, value in request.headers if name == b"host"]
-        headers = [(b"Host", host[0]), *passed_on(list(request.headers)), (b"Connection", b"close")]
+        own, mask = passed_on(list(request.headers)), Mask(())
+        if self._credentials:
+            before, own = own, filled(own, self._credentials)
+            mask = Mask(secrets(before, own, self._credentials))
+        headers = [(b"Host", host[0]), *own, (b"Connection", b"close")]
         out = toward.send(h11.Request(method=request.method, target=path, headers=headers))
         connection.sent(len(out or b""))
         await connection.outer.write(out or b"")
         body = asyncio.ensure_future(self._body(toward, connection))
-        answer = asyncio.ensure_future(self._response(toward, connection))
+        answer = asyncio.ensure_future(self._response(toward, connection, mask))
         async with asyncio.timeout(self._bounds.longest), tunnel.ended({answer, body}):
             await tunnel.until_idle({answer}, {body}, connection, self._bounds.idle)
 
@@ -167,7 +181,7 @@ class Front:
             else:
                 return
 
-    async def _response(self, toward: h11.Connection, connection: Connection) -> None:
+    async def _response(self, toward: h11.Connection, connection: Connection, mask: Mask) -> None:
         try:
             while True:
                 while (event := toward.next_event()) is h11.NEED_DATA:
@@ -175,11 +189,13 @@ class Front:
                     connection.received(len(data))
                     toward.receive_data(data)
                 if isinstance(event, h11.Response):
-                    headers = passed_on(list(event.headers))
-                    await self._send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
+                    headers = [(name, mask.whole(value)) for name, value in passed_on(list(event.headers))]
+                    reason = mask.whole(bytes(event.reason))
+                    await self._send(h11.Response(status_code=event.status_code, headers=headers, reason=reason))
                 elif isinstance(event, h11.Data):
-                    await self._send(event)
+                    await self._pass(mask.piece(bytes(event.data)))
                 elif isinstance(event, h11.EndOfMessage):
+                    await self._pass(mask.rest())
                     await self._send(h11.EndOfMessage())
                     return
                 elif not isinstance(event, h11.InformationalResponse):
@@ -194,8 +210,19 @@ async def through(inner: Peer, connection: Connection, outside: Outside) -> None
     async def http(peer: Peer) -> None:
         await Front.within(peer, connection, outside)
 
+    async def https(peer: Peer) -> None:
+        # Late: the process is small as long as no session has credentials.
+        from sandfleet_operator.fleet.egress.tls import TlsPeer
+
+        session = connection.session
+        assert session.authority is not None
+        inside = TlsPeer(peer, session.authority.context(connection.host))
+        async with asyncio.timeout(session.bounds.opening):
+            await inside.shake_hands()
+        await Front.within(inside, connection, outside, session.credentials_for(connection.place))
+
     try:
-        await tunnel.run(inner, connection, http)
+        await tunnel.run(inner, connection, http, https)
     except RefusedError as error:
         connection.session.refused(error)
         inner.abort()

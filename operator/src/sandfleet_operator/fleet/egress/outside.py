@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,8 +42,9 @@ async def looked_up(host: str, port: int) -> Sequence[str]:
 
 
 class Outside:
-    def __init__(self, ways: Ways, lookup: Lookup = looked_up) -> None:
-        self._ways, self._lookup = ways, lookup
+    def __init__(self, ways: Ways, lookup: Lookup = looked_up, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: what hosts with credentials are connected to with; by default this machine's authorities."""
+        self._ways, self._lookup, self._tls = ways, lookup, tls
         self._lookups = asyncio.Semaphore(MOST_LOOKUPS)
 
     @contextlib.asynccontextmanager
@@ -55,6 +57,24 @@ class Outside:
         address, outer = await self._connected(place, await self._addresses(host, place))
         with session.connected(place, host, address, outer) as connection:
             yield connection
+
+    async def secure(self, connection: Connection) -> None:
+        """Speaks TLS on the connection from now on, with the host of that name. Raises RefusedError."""
+        # Late: the process is small as long as no session has credentials.
+        from sandfleet_operator.fleet.egress.tls import TlsPeer, outward
+
+        self._tls = self._tls or outward()
+        outer = TlsPeer(connection.outer, self._tls, connection.host)
+        try:
+            async with asyncio.timeout(connection.session.bounds.opening):
+                await outer.shake_hands()
+        except ssl.SSLError:
+            raise RefusedError(Why.UNTRUSTED, connection.place) from None
+        except TimeoutError:
+            raise RefusedError(Why.TIMED_OUT, connection.place) from None
+        except OSError:
+            raise RefusedError(Why.UNREACHABLE, connection.place) from None
+        connection.outer = outer
 
     async def _addresses(self, host: str, place: Place) -> Sequence[str]:
         if known := self._ways.hosts.get(host):

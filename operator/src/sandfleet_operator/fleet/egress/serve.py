@@ -1,10 +1,11 @@
 """The egress process of one machine. The fleet gives it the listening socket, and ends it by ending its input.
 
 Lines of JSON come on its input:
-  {"op":"allow","session","names":[…]} · {"op":"end","session"}
+  {"op":"allow","session","names":[…],"credentials":[…],"authority"} · {"op":"end","session"}
 and go to its output:
   {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
-A connection on the socket begins with a line {"session"}, by which an executor says whose it is; then its client speaks.
+A connection on the socket begins with a line {"session"}, by which an executor says whose it is. Then its client
+speaks.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from sandfleet_operator.api.egress import canonical
+from sandfleet_operator.api.egress import Credential, canonical
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.networks import network
 from sandfleet_operator.fleet.egress import socks
@@ -96,7 +97,8 @@ def _obey(request: dict[str, Any], sessions: Sessions) -> None:
         case "allow":
             # The fleet has checked the names.
             with contextlib.suppress(FleetError):
-                sessions.allow(request["session"], request["names"])
+                credentials = [Credential(**one) for one in request.get("credentials", ())]
+                sessions.allow(request["session"], request["names"], credentials, request.get("authority", ""))
         case "end":
             sessions.end(request["session"])
 

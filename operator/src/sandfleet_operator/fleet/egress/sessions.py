@@ -5,11 +5,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sandfleet_operator.api.egress import WILDCARD, Name, canonical, parse_all
+from sandfleet_operator.api.egress import HTTP_PORT, WILDCARD, Credential, Name, canonical, parse_all
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
+
+if TYPE_CHECKING:
+    from sandfleet_operator.fleet.egress.tls import Authority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,9 @@ class Session:
     session_id: str
     bounds: Bounds
     names: tuple[Name, ...] = ()
+    # Of hosts at which TLS is ended here, with the session's own authority.
+    credentials: Sequence[Credential] = field(default=(), repr=False)
+    authority: "Authority | None" = None
     # Conversations of the session's programs, whether they lead anywhere yet or not.
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     connections: set[Connection] = field(default_factory=set)
@@ -108,6 +114,11 @@ class Session:
         if len(self.connections) >= self.bounds.per_session or self.bytes > self.bounds.session_bytes:
             raise RefusedError(Why.TOO_MANY, place)
         return host
+
+    def credentials_for(self, place: Place) -> list[Credential]:
+        """Those of a host that is connected to by HTTPS; with any, TLS is ended here."""
+        host = canonical(place.host)
+        return [one for one in self.credentials if one.host == host and place.port != HTTP_PORT]
 
     def row(self, host: str, port: int, reason: str = "") -> Row:
         """The row about a host; beyond the bound all hosts share one."""
@@ -158,10 +169,17 @@ class Sessions:
         # Of sessions that have ended: their last report is still due.
         self._ended: list[Session] = []
 
-    def allow(self, session_id: str, names: Sequence[str]) -> None:
-        """Raises FleetError for names that are none."""
+    def allow(
+        self, session_id: str, names: Sequence[str], credentials: Sequence[Credential] = (), authority: str = ""
+    ) -> None:
+        """`authority` is key and certificate of the session's own, as PEM. Raises FleetError."""
         session = self._sessions.get(session_id) or Session(session_id, self.bounds)
         session.allow(parse_all(names))
+        if authority and session.authority is None:
+            # Late: the process is small as long as no session has credentials.
+            from sandfleet_operator.fleet.egress.tls import Authority
+
+            session.credentials, session.authority = credentials, Authority(authority)
         self._sessions[session_id] = session
 
     def end(self, session_id: str) -> None:

@@ -20,8 +20,10 @@ Work = asyncio.Future[None]
 Serve = Callable[[Peer], Awaitable[None]]
 
 
-async def run(inner: Peer, connection: Connection, http: Serve) -> None:
-    """Carries TLS for the host both ways until both ends have said all; `http` serves a client that speaks HTTP.
+async def run(inner: Peer, connection: Connection, http: Serve, https: Serve) -> None:
+    """Carries TLS for the host both ways until both ends have said all.
+
+    `http` serves a client that speaks HTTP, and `https` one that speaks TLS with a host that has credentials.
 
     Raises RefusedError, TimeoutError and OSError.
     """
@@ -31,6 +33,10 @@ async def run(inner: Peer, connection: Connection, http: Serve) -> None:
     if first[0] != hello.HANDSHAKE:
         inner.unread(first)
         await http(inner)
+        return
+    if connection.session.credentials_for(connection.place):
+        inner.unread(first)
+        await https(inner)
         return
     connection.sent(len(first))
     await outer.write(first)

@@ -325,7 +325,7 @@ def by_name(names: Sequence[str]) -> fleet_pb2.EgressStatus:
 
 
 def check_egress(claim: Claim, template: Template) -> None:
-    """Raises FleetError where the claim's list of names would say nothing, or where tools are to be the only way out."""
+    """Raises FleetError where a list of names would say nothing, or where tools are to be the only way out."""
     if not claim.egress_names:
         return
     why = ""

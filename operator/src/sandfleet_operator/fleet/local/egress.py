@@ -1,18 +1,19 @@
-"""Egress by name on one machine: the egress process below the fleet, the lists of sessions, and what they have reached."""
+"""Egress by name on one machine: the process below the fleet, the lists of sessions, and what they have reached."""
 
 import asyncio
 import contextlib
 import json
 import logging
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sandfleet_operator.api.egress import canonical, parse_all
+from sandfleet_operator.api.egress import Credential, WayOut, canonical, parse_all
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.networks import network
 from sandfleet_operator.api.reasons import ClaimReason
@@ -24,6 +25,7 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 COMMAND = (sys.executable, "-P", "-m", "sandfleet_operator.fleet.egress.serve")
 # What names may lead to beside public addresses: networks, and NAME=ADDRESS for hosts that are not looked up.
 NETWORKS, HOSTS = "SANDFLEET_EGRESS_NETWORKS", "SANDFLEET_EGRESS_HOSTS"
+PLACEHOLDER = "sandfleet-credential-"
 BACKLOG = 1024
 MAX_LINE_BYTES = 4 << 20
 START_SECONDS, CLOSE_SECONDS = 20.0, 2.0
@@ -67,7 +69,23 @@ class _Known:
     """A session with egress."""
 
     names: tuple[str, ...]
+    # With their placeholders; key and certificate of the session's authority, and the certificate alone.
+    credentials: tuple[Credential, ...] = field(default=(), repr=False)
+    authority: tuple[str, str] = field(default=("", ""), repr=False)
     reports: Reports = field(default_factory=Reports)
+
+
+def _known(names: tuple[str, ...], credentials: Sequence[Credential]) -> _Known:
+    if not credentials:
+        return _Known(names)
+    # Late: sessions without credentials need no authority.
+    from sandfleet_operator.fleet.egress.tls import new_authority
+
+    # The placeholder says nothing of the secret, and is of this session alone.
+    filled = (
+        replace(one, placeholder=f"{PLACEHOLDER}{secrets.token_hex(16)}" if one.env else "") for one in credentials
+    )
+    return _Known(names, tuple(filled), new_authority())
 
 
 class LocalEgress:
@@ -93,18 +111,20 @@ class LocalEgress:
         self._sessions: dict[str, _Known] = {}
         self._closing = False
 
-    async def admit(self, sandbox: Sandbox) -> bool:
-        """Whether the session has egress; then the process knows its list. Raises FleetError."""
+    async def admit(self, sandbox: Sandbox) -> WayOut:
+        """How the session gets out; then the process knows its list. Raises FleetError."""
         names = sandbox.claim.egress_names if sandbox.claim else ()
         if not names and sandbox.sandbox_id not in self._sessions:
-            return False
+            return WayOut()
         async with self._starting:
             if sandbox.sandbox_id not in self._sessions:
-                self._sessions[sandbox.sandbox_id] = _Known(names)
+                self._sessions[sandbox.sandbox_id] = _known(names, sandbox.claim.credentials if sandbox.claim else ())
                 self._allow(sandbox.sandbox_id)
             if self._process is None:
                 await self._start()
-        return True
+        known = self._sessions[sandbox.sandbox_id]
+        envs = {one.env: one.placeholder for one in known.credentials if one.env}
+        return WayOut(is_open=True, envs=envs, authority=known.authority[1])
 
     def change(self, sandbox: Sandbox, names: Sequence[str]) -> None:
         """Another list for a session, from now on. Raises FleetError."""
@@ -152,7 +172,9 @@ class LocalEgress:
             self._listener.close()
 
     def _allow(self, sandbox_id: str) -> None:
-        self._tell({"op": "allow", "session": sandbox_id, "names": list(self._sessions[sandbox_id].names)})
+        known = self._sessions[sandbox_id]
+        secret = {"credentials": list(map(asdict, known.credentials)), "authority": known.authority[0]}
+        self._tell({"op": "allow", "session": sandbox_id, "names": list(known.names), **secret})
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -175,7 +197,7 @@ class LocalEgress:
         try:
             process = await self._launch()
         except (OSError, EgressError) as error:
-            raise ClaimReason.EGRESS_UNAVAILABLE.error(f"cannot start the egress process: {error}") from error
+            raise ClaimReason.START_FAILED.error(f"cannot start the egress process: {error}") from error
         self._process = process
         for sandbox_id in self._sessions:
             self._allow(sandbox_id)

@@ -151,8 +151,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         api = LocalFleetApi(fleet, suspender, templates, holder, reviewing, witness=witness, usage=usage, egress=egress)
         kept = _snapshots(Sessions(fleet, suspender, executors, api.received), templates, Caller(holder), measured)
         fleet.incarnations.refill = api.parking = parking = Parking(fleet, kept, templates, api.received, audit.write)
-        faces = FleetServicer(api, measured.claims), kept, EgressServicer(api)
-        server = await _listen(directory, *faces, AuditInterceptor(audit.write))
+        server = await _listen(directory, FleetServicer(api, measured.claims), kept, EgressServicer(api), audit)
         unlisten = await _serve_metrics(options.metrics_port, families := together(audit.families, measured.families))
         working = asyncio.create_task(fleet.run())
         besides = (_rotate(signer), Preemptor(fleet, suspender).run(), export.run(families))
@@ -306,7 +305,7 @@ async def _listen(
     servicer: FleetServicer,
     snapshots: LocalSnapshots,
     egress: EgressServicer,
-    audit: AuditInterceptor,
+    audit: AuditLog,
 ) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
@@ -314,7 +313,7 @@ async def _listen(
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise ServeError(f"cannot serve on {path}: the path is longer than {MAX_SOCKET_PATH} bytes")
     path.unlink(missing_ok=True)
-    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(audit.write)])
     add_FleetServiceServicer_to_server(servicer, server)
     add_SnapshotServiceServicer_to_server(SnapshotServicer(snapshots), server)
     add_EgressServiceServicer_to_server(egress, server)

@@ -28,6 +28,7 @@ class Why(Enum):
     TOO_MANY = ("TooMany", 429, "it has too many connections, names or bytes")
     NO_ADDRESS = ("NoAddress", 502, "the name has no address")
     UNREACHABLE = ("Unreachable", 502, "no server answers there")
+    UNTRUSTED = ("Untrusted", 502, "the server's certificate is not valid")
     TIMED_OUT = ("TimedOut", 504, "the server does not answer in time")
     CUT = ("Cut", 403, "it was removed from the egress list")
 

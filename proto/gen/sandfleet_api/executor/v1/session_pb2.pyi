@@ -60,7 +60,7 @@ PACKAGE_ORIGIN_IMAGE: PackageOrigin
 PACKAGE_ORIGIN_WORKSPACE: PackageOrigin
 
 class OpenRequest(_message.Message):
-    __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits", "mounts", "egress")
+    __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits", "mounts", "egress", "egress_authority")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class OpenRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     MOUNTS_FIELD_NUMBER: _ClassVar[int]
     EGRESS_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_AUTHORITY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     lease: _duration_pb2.Duration
     idle_timeout: _duration_pb2.Duration
@@ -89,7 +90,8 @@ class OpenRequest(_message.Message):
     limits: _common_pb2.Limits
     mounts: _containers.ScalarMap[str, str]
     egress: bool
-    def __init__(self, session_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., envs: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., egress: _Optional[bool] = ...) -> None: ...
+    egress_authority: bytes
+    def __init__(self, session_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., envs: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., egress: _Optional[bool] = ..., egress_authority: _Optional[bytes] = ...) -> None: ...
 
 class OpenResponse(_message.Message):
     __slots__ = ("description",)

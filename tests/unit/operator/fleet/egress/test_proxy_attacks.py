@@ -1,4 +1,4 @@
-"""What hostile code and hostile hosts try at the proxy. Each has a control, in which the same works without the defence."""
+"""What hostile code and hostile hosts try at the proxy. Controls show that it works without the defence."""
 
 import contextlib
 import struct
