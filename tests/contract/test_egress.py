@@ -214,7 +214,10 @@ async def test_after_a_kill_of_the_egress_process_the_next_connection_works(
     sandbox: AsyncSandbox, served: Process, internet: Internet
 ) -> None:
     os.kill(killed := egress_process(served), signal.SIGKILL)
-    assert await output(sandbox, f"curl -sS --retry 2 -d again http://{internet.web}/x") == f"{internet.web} - again"
+    assert (
+        await output(sandbox, f"curl -sS --retry 3 --retry-all-errors -d again http://{internet.web}/x")
+        == f"{internet.web} - again"
+    )
     assert egress_process(served) != killed
 
 

@@ -2,6 +2,7 @@
 
 Lines of JSON come on its input:
   {"op":"allow","session","names":[…],"credentials":[…],"authority"} · {"op":"end","session"}
+  {"op":"serve"}: it knows all lists, and takes connections from now on
 and go to its output:
   {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
 A connection on the socket begins with a line {"session"}, by which an executor says whose it is. Then its client
@@ -83,13 +84,16 @@ async def serve(listener: socket.socket, sessions: Sessions, outside: Outside) -
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     say = await _output(loop)
     egress = Egress(sessions, outside)
-    server = await asyncio.start_unix_server(egress.connected, sock=listener, limit=READ_AHEAD, backlog=BACKLOG)
     say({"event": "ready"})
     reporting = asyncio.create_task(_report(sessions, say))
     while line := await lines.readline():
-        _obey(json.loads(line), sessions)
+        request = json.loads(line)
+        if request["op"] == "serve":
+            # Not before: a connection that waits would find no list of its session.
+            await asyncio.start_unix_server(egress.connected, sock=listener, limit=READ_AHEAD, backlog=BACKLOG)
+        else:
+            _obey(request, sessions)
     reporting.cancel()
-    server.close()
 
 
 def _obey(request: dict[str, Any], sessions: Sessions) -> None:

@@ -201,6 +201,7 @@ class LocalEgress:
         self._process = process
         for sandbox_id in self._sessions:
             self._allow(sandbox_id)
+        self._tell({"op": "serve"})
         self._reading = asyncio.create_task(self._read(process))
 
     async def _launch(self) -> asyncio.subprocess.Process:
