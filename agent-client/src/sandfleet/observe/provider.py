@@ -99,7 +99,12 @@ def exporting(service: str, file: str = "", *, over_otlp: bool = True) -> Tracer
     exporters = [*files, *([OTLPSpanExporter()] if over_otlp else [])]
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
-    atexit.register(_end, provider.shutdown, lambda: [exporter.shutdown() for exporter in exporters])
+
+    def give_up() -> None:
+        for exporter in exporters:
+            exporter.shutdown()
+
+    atexit.register(_end, provider.shutdown, give_up)
     return provider
 
 
@@ -116,7 +121,7 @@ def appended_to(out: IO[str]) -> ConsoleSpanExporter:
     return ConsoleSpanExporter(out=out, formatter=line)
 
 
-def _end(flush: Callable[[], None], give_up: Callable[[], object]) -> None:
+def _end(flush: Callable[[], None], give_up: Callable[[], None]) -> None:
     sending = threading.Thread(target=flush, name="sandfleet-spans", daemon=True)
     sending.start()
     sending.join(_END_SECONDS)
