@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # Program → Debian's package.
 declare -A packages=(
-    [chromium]=chromium [node]=nodejs [zsh]=zsh [fish]=fish [nft]=nftables [strace]=strace [R]=r-cran-irkernel
+    [chromium]=chromium [node]=nodejs [zsh]=zsh [fish]=fish [nft]=nftables [strace]=strace
 )
 for program in "${!packages[@]}"; do scripts/debian.sh "$program" "${packages[$program]}"; done
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests .venv/bin/python -m cluster.harness binaries helm versitygw prometheus collector

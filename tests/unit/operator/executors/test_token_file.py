@@ -57,7 +57,8 @@ def read(token, path):
 
 
 def test_a_token_says_what_an_executor_checks_and_verifies_with_the_public_file(signer, tmp_path):
-    assert read(issue(signer), tmp_path) == {
+    token = issue(signer)
+    assert read(token, tmp_path) == {
         "iss": "sandfleet",
         "aud": "u1",
         "sub": "uid:7",
@@ -67,6 +68,7 @@ def test_a_token_says_what_an_executor_checks_and_verifies_with_the_public_file(
         "iat": int(NOW),
         "nbf": int(NOW),
         "exp": int(NOW) + 61,
+        "jti": token.token_id,
     }
 
 

@@ -65,6 +65,10 @@ class Stories(RuleBasedStateMachine):
             self._refused(look, AnswerReason.NOT_EDITABLE, content)
         else:
             decision = self.desk.answer(look, content)
+            if look.verb is Verb.VOTE:
+                # The request waits for more votes.
+                assert decision is None
+                return
             assert decision.allowed == (look.verb is not Verb.DENY)
             assert decision.edited == (EDIT if look.verb is Verb.EDIT else None)
             self.runs += decision.allowed

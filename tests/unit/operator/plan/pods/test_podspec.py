@@ -93,14 +93,16 @@ def test_a_full_pod_equals_the_golden_file() -> None:
 
 
 def test_the_executor_accepts_its_configuration() -> None:
-    config = ExecutorConfig.parse({**told(a_pod(lease=60.0)), "sandbox_uid": "u1"})
+    config = ExecutorConfig.parse({**told(a_pod(lease=60.0)), "sandbox_uid": "u1", "keys_authority": "a certificate"})
     assert (config.listen, config.network, config.isolation) == ("0.0.0.0:50051", "pod", "namespace")
     assert (config.lease, config.limits.memory_bytes) == (60.0, 2 * GIB - 192 * MIB)
 
 
 def test_modules_to_preload_are_in_the_executor_s_configuration_where_the_template_names_some() -> None:
     template = sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, "preload": ["pandas", "a.b"]})).spec
-    assert ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1"}).preload == [
+    assert ExecutorConfig.parse(
+        {**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1", "keys_authority": "a certificate"}
+    ).preload == [
         "pandas",
         "a.b",
     ]
@@ -114,10 +116,17 @@ def test_a_template_without_a_longest_timeout_gives_an_executor_without_one() ->
     template = sandbox_template(
         an_object("SandboxTemplate", {"image": IMAGE, "executionLimits": {"maxTimeoutSeconds": 0}})
     ).spec
-    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1"})
+    config = ExecutorConfig.parse(
+        {**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1", "keys_authority": "a certificate"}
+    )
     assert (config.limits.max_timeout, config.limits.longest_timeout) == (0, math.inf)
     # Control: the default template has one.
-    assert ExecutorConfig.parse({**told(a_pod()), "sandbox_uid": "u1"}).limits.longest_timeout == 3600
+    assert (
+        ExecutorConfig.parse(
+            {**told(a_pod()), "sandbox_uid": "u1", "keys_authority": "a certificate"}
+        ).limits.longest_timeout
+        == 3600
+    )
 
 
 @given(st.text(st.sampled_from("$()HOMEx {}")))
@@ -240,7 +249,7 @@ def test_any_template_and_spec_give_a_refusal_or_a_pod_that_may_run(pair, state,
     pod = a_pod(wanted=result, state=state, user_namespace=user_namespace)
     assert violations(pod) == ()
     assert told(pod)["envs"] == dict(result.envs)
-    ExecutorConfig.parse({**told(pod), "sandbox_uid": "u1"})
+    ExecutorConfig.parse({**told(pod), "sandbox_uid": "u1", "keys_authority": "a certificate"})
 
 
 # Names.
@@ -323,7 +332,9 @@ def test_the_executor_accepts_the_templates_services() -> None:
             },
         }
     ).spec
-    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u"})
+    config = ExecutorConfig.parse(
+        {**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u", "keys_authority": "a certificate"}
+    )
     db, app = parse.services(list(config.services), bwrap.WORKSPACE)
     assert (db.payload, db.readiness.interval) == (b"db\0$HOME", 2)
     assert (app.after, app.cwd, app.envs, app.stop_signal) == (("db",), b"/workspace/app", {"A": "1"}, 2)
@@ -343,7 +354,13 @@ def test_the_executor_accepts_the_templates_packages() -> None:
         "metadata": {"name": "python", "namespace": "team"},
         "spec": {"image": a_template().image, "packages": ["a>=1; python_version>'3'"], "packagesTimeoutSeconds": 60},
     }
-    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(sandbox_template(manifest).spec))), "sandbox_uid": "u"})
+    config = ExecutorConfig.parse(
+        {
+            **told(a_pod(wanted=wanted(sandbox_template(manifest).spec))),
+            "sandbox_uid": "u",
+            "keys_authority": "a certificate",
+        }
+    )
     assert (config.packages, config.packages_timeout) == (["a>=1; python_version>'3'"], 60)
 
 
@@ -355,7 +372,9 @@ def test_the_executor_accepts_the_mounts_of_template_and_sandbox() -> None:
         "spec": {"image": a_template().image, "mounts": [{"path": "/app"}, {"path": "/logs", "folder": "out/logs"}]},
     }
     template = sandbox_template(manifest).spec
-    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u"})
+    config = ExecutorConfig.parse(
+        {**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u", "keys_authority": "a certificate"}
+    )
     assert config.mounts == {"/app": "", "/logs": "out/logs"}
     more = effective(template, a_spec(mounts={"/app": "mine"}), SETTINGS)
     assert told(a_pod(wanted=more))["mounts"] == {"/app": "mine", "/logs": "out/logs"}
