@@ -277,7 +277,7 @@ def egress(message: api.fleet.EgressStatus) -> EgressInfo:
     return EgressInfo(state, message.reason, message.message, moment(message.since))
 
 
-def egress_number(wish: values.EgressWord | None) -> api.fleet.Egress:
+def egress_number(wish: str | None) -> api.fleet.Egress:
     """Write the egress of a claim; None means the template's. Raises InvalidArgument."""
     numbers = numbers_of(api.fleet.Egress)
     if wish is not None and wish not in numbers:
