@@ -69,6 +69,7 @@ def test_a_dropped_repeated_swapped_or_invented_record_is_found(bodies, data):
     assert not any(holds(b"".join(each), head) for each in changed)
 
 
+@pytest.mark.slow
 @given(BODIES, st.data())
 def test_a_line_that_was_cut_off_is_told_from_one_that_was_changed(bodies, data):
     lines, _ = journal(bodies)

@@ -9,6 +9,8 @@ import pytest
 from sandfleet_operator.fleet.egress.outside import Ways
 from support.operator.egress_bed import Bed, Server, certificate, serving
 
+pytestmark = pytest.mark.process
+
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 

@@ -9,6 +9,8 @@ from sandfleet_operator.fleet.egress.outside import Ways
 from sandfleet_operator.plan.egress import addresses
 from support.operator.egress_bed import LOOPBACK, Bed, Server, client_hello, serving
 
+pytestmark = pytest.mark.process
+
 ECH = b"\xfe\x0d\x00\x01\x00"
 
 
