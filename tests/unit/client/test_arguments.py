@@ -16,7 +16,7 @@ CREATE = [
     ({"isolation": "gVisor"}, "isolation has to be 'none', 'namespace' or 'gvisor', not 'gVisor'"),
     ({"isolation": "unknown"}, "isolation has to be 'none', 'namespace' or 'gvisor', not 'unknown'"),
     ({"contract": "free"}, "contract has to be '', 'autonomous', 'brokered' or 'reviewed', not 'free'"),
-    ({"egress": "all"}, "egress has to be 'none' or 'template', not 'all'"),
+    ({"egress": "all"}, "egress has to be an Egress, a list of text, 'none' or 'template', not 'all'"),
     ({"timeout": "5"}, "timeout has to be a number, not str"),
     ({"timeout": float("nan")}, "timeout is no length of time: nan"),
     ({"timeout": True}, "timeout has to be a number, not bool"),

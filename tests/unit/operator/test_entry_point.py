@@ -39,6 +39,7 @@ def test_the_fleet_gets_the_pods_identity(monkeypatch, tmp_path):
         namespace="ours",
         settings=Settings(control_plane_namespace="ours"),
         identity=options.identity,
+        pod="fleet-0",
         pod_ip="10.0.0.9",
         port=1,
         health_port=2,

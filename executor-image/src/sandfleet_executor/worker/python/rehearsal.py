@@ -38,6 +38,7 @@ class _BareShell:
     """What the compiler asks a shell for, without what code adds to the context's own."""
 
     compile, input_transformer_manager, input_transformers_post = _Compile(), _Transforms(), ()
+    automagic = True
 
     def transform_ast(self, tree: Any) -> Any:
         return tree

@@ -56,7 +56,8 @@ def test_a_kernelspec_that_code_can_write_takes_the_name_of_none_of_the_image(tm
 def test_a_kernel_of_ipython_is_told_to_complete_without_jedi(folder, argv, more):
     written(folder, "own", json.dumps(SPEC | {"argv": argv}))
     found = kernels.find("own")
-    assert found.command("/c.json") == [sys.executable, *argv[1:-1], "/c.json", *more]
+    run = ["-c", kernels.MODULE, argv[2], "-f", "/c.json"]
+    assert found.command("/c.json") == [sys.executable, *run, *more]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 from sandfleet_operator.api.egress import Credential
 from support.operator.egress_bed import Bed, Server, certificate, serving
 
+pytestmark = pytest.mark.process
+
 SECRET, PLACEHOLDER = "secret-of-the-test", "sandfleet-credential-00"
 CREDENTIAL = Credential("a.test", "Authorization", "Bearer {key}", SECRET, "KEY", PLACEHOLDER)
 
