@@ -8,6 +8,8 @@ import pytest
 from sandfleet_operator.cluster import tasks
 from sandfleet_operator.cluster.tasks import EVERYTHING_SECONDS, GROWN, MOST_NEW, ShortCollections
 
+pytestmark = pytest.mark.slow
+
 
 class Process:
     """Seconds that pass for the callback, and bytes of memory."""
@@ -60,7 +62,6 @@ def a_dropped_cycle():
     return weakref.ref(node)
 
 
-@pytest.mark.slow
 def test_a_cycle_that_was_set_aside_goes_when_the_process_has_grown(process):
     # What it has in its first hour is what it needs.
     process.later()

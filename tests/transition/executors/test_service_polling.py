@@ -331,6 +331,7 @@ def test_ready_services_cost_one_extra_write():
     run(go())
 
 
+@pytest.mark.slow
 def test_restless_services_do_not_flood_the_api_server_and_the_last_state_is_shown():
     async def go() -> None:
         async with World() as here:

@@ -108,6 +108,7 @@ def test_a_dropped_record_is_named(bodies, data):
     assert FaultKind.MISSING in {one.kind for one in found.faults}
 
 
+@pytest.mark.slow
 @given(BODIES, st.data())
 def test_swapped_records_are_named(bodies, data):
     lines, head = journal(bodies)
@@ -125,6 +126,7 @@ def test_a_repeated_record_is_named(bodies, data):
     assert {(one.kind, one.number) for one in found.faults} >= {(FaultKind.REPEATED, at + 1)}
 
 
+@pytest.mark.slow
 @given(BODIES, st.data())
 def test_an_invented_record_is_named(bodies, data):
     """It follows the record before as a true one does."""

@@ -33,6 +33,7 @@ async def write(call, number):
         await call.write(b"x" * (1 << (number % 17)))
 
 
+@pytest.mark.slow
 async def test_a_refused_upload_fails_with_the_servers_reason(refusing):
     codes = collections.Counter()
     for number in range(CALLS):
@@ -47,6 +48,7 @@ async def test_a_refused_upload_fails_with_the_servers_reason(refusing):
     assert codes["FAILED_PRECONDITION"] >= CALLS * 0.9, codes
 
 
+@pytest.mark.slow
 async def test_without_it_some_refused_uploads_lose_the_servers_reason(refusing):
     codes = collections.Counter()
     for number in range(CALLS):

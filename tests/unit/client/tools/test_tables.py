@@ -172,6 +172,7 @@ def peak_memory():
         pa.set_memory_pool(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNFOLDING)
 def test_control_without_the_rule_for_columns_a_few_bytes_fill_the_memory(name):
     data = ATTACKS[name]

@@ -314,7 +314,7 @@ class RealFiles(RuleBasedStateMachine):
             return
 
 
-TestRealFiles = RealFiles.TestCase
+TestRealFiles = pytest.mark.slow(RealFiles.TestCase)
 TestRealFiles.settings = settings(
     max_examples=examples(50), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -34,6 +34,7 @@ def holds(data, head):
     return scan is not None and scan.before == Head() and scan.head == head and scan.size == len(data)
 
 
+@pytest.mark.slow
 @given(BODIES)
 def test_what_is_written_is_read_as_it_was(bodies):
     lines, head = journal(bodies)
@@ -55,6 +56,7 @@ def test_a_changed_byte_is_found(bodies, data):
     assert not holds(bytes(whole), head)
 
 
+@pytest.mark.slow
 @given(BODIES, st.data())
 def test_a_dropped_repeated_swapped_or_invented_record_is_found(bodies, data):
     lines, head = journal(bodies)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -268,4 +269,4 @@ class FleetInAnyWorld(RuleBasedStateMachine):
 
 
 FleetInAnyWorld.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)
-test_a_sandbox_never_has_two_holders_and_nothing_is_left_behind = FleetInAnyWorld.TestCase
+test_a_sandbox_never_has_two_holders_and_nothing_is_left_behind = pytest.mark.slow(FleetInAnyWorld.TestCase)

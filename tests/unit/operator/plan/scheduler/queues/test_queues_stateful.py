@@ -5,6 +5,7 @@ import operator
 from dataclasses import replace
 from itertools import chain
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -281,4 +282,4 @@ QueuesInAnyWorld.TestCase.settings = settings(
     deadline=None,
     phases=[phase for phase in Phase if phase is not Phase.explain],
 )
-test_quotas_hold_and_no_claim_waits_without_need = QueuesInAnyWorld.TestCase
+test_quotas_hold_and_no_claim_waits_without_need = pytest.mark.slow(QueuesInAnyWorld.TestCase)
