@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 REASONS = (
     "needs a cluster",
     "needs a terminal",
+    "needs a network",
     "needs Node.js",
     "needs R",
     "waits for Ctrl-C",

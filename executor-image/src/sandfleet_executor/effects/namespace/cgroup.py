@@ -64,10 +64,15 @@ class Groups:
         return any((folder / name).exists() for folder in self.code for name in ("cpu.shares", "cpu.weight"))
 
     def limit(self, limits: Limits) -> None:
-        """Sets limits that are lower than those that these were made with. Raises OSError."""
+        """Sets limits that are lower than those that these were made with. Raises OSError.
+
+        Another executor may have swept away what had no process for a while: it is made again.
+        """
         if self.processes:
+            _make_folder(self.processes)
             _write(self.processes, of_session(limits))
         for folder in self.code:
+            _make_folder(folder)
             _write(folder, of_code(limits))
 
     def remove(self) -> None:

@@ -1,6 +1,7 @@
 """Cgroups of a sandbox, in folders that look like version 1 and version 2 of them."""
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,18 @@ def test_lower_limits_of_a_claim_are_written_too(kernel, tmp_path):
     found.limit(LIMITS)
     assert (found.code[0] / "memory.high").read_text() == HARD
     assert (found.processes / "pids.max").read_text() == str(64 + 48)
+
+
+def test_cgroups_that_were_swept_away_are_made_again(kernel, tmp_path):
+    (tmp_path / "cgroup.subtree_control").write_text("pids memory cpu")
+    kernel(lambda _: V2)
+    groups = cgroup.make("one", LIMITS)
+    for folder in (*groups.code, groups.processes):
+        shutil.rmtree(folder)
+    groups.limit(LIMITS)
+    assert (groups.code[0] / "memory.high").read_text() == HARD
+    with contextlib.ExitStack() as opened:
+        assert len(groups.open_doors(opened)) == 1
 
 
 def test_where_none_can_be_made_there_are_none(tmp_path, monkeypatch):
