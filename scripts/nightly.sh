@@ -3,7 +3,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 parts=("$@")
-[ $# -gt 0 ] || parts=(flakes joint cells attacks conformance wheels-test cluster-test pod-test cluster-scale flood fresh)
+[ $# -gt 0 ] || parts=(flakes contract joint cells attacks conformance wheels-test cluster-test pod-test cluster-scale flood fresh)
 export SANDFLEET_KEEP=1
 failed=0
 for part in "${parts[@]}"; do

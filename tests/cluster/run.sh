@@ -11,11 +11,6 @@ suite() { # where → pytest's arguments; if they select no test there, it is no
     local status=0
     "$python" -m pytest -q --timeout 300 "$@" || status=$?
     [ "$status" = 5 ] && return 0
-    if [ "$status" = 1 ] && [ -n "${SANDFLEET_AGAIN:-}" ]; then
-        echo "again, alone, what failed beside others:"
-        status=0
-        "$python" -m pytest -q --timeout 300 "$@" -n 0 --last-failed --last-failed-no-failures none || status=$?
-    fi
     return "$status"
 }
 

@@ -27,7 +27,7 @@ from sandfleet_operator.executors.contact import Contacts, Executor
 from sandfleet_operator.executors.signing import Signing
 from sandfleet_operator.plan.pods.merge import Effective, effective
 from sandfleet_operator.plan.pods.names import session_id
-from sandfleet_operator.plan.pods.podspec import PodRequest, keys_config_map, sandbox_pod
+from sandfleet_operator.plan.pods.podspec import PodRequest, keys_config_map, sandbox_pod, trusting
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from support.operator.builders import SETTINGS, a_spec, a_template
 
@@ -36,7 +36,6 @@ Json = dict[str, Any]
 IMAGE = "localhost/sandfleet-executor:dev"
 MAY_LOOK = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["get"]}]
 MAY_GET = [*MAY_LOOK, {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]}]
-POD_UID = "6f1c2a52-7f6b-4a56-9d0c-0d4dbd2f7c11"
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +53,32 @@ def team(new_namespace, bed: FleetBed) -> str:
     return name
 
 
-def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", **status: Any) -> None:
-    """With a status as the operator would write it."""
-    bed.cluster.api.create(
+def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", *, pod: Json | None = None, **status: Any) -> str:
+    """With a status as the operator would write it, about a pod of its own, which no node takes. Return the pod's uid."""
+    made = bed.cluster.api.create(
         an_object("sandfleet.io/v1alpha1", "CodeSandbox", name, namespace, spec={"templateRef": {"name": "none"}})
     )
-    full = {"podName": name, "podUID": POD_UID, "address": "192.0.2.1:50051", "runtime": "gvisor", **status}
+    pod = pod or a_pod(bed, namespace, name)
+    owner = {"apiVersion": made["apiVersion"], "kind": "CodeSandbox", "name": name, "uid": made["metadata"]["uid"]}
+    change = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
+    bed.cluster.api.call("PATCH", path_of("Pod", namespace, name), change, "application/merge-patch+json")
+    address, uid = f"{pod['status']['podIP']}:{SETTINGS.executor_port}", pod["metadata"]["uid"]
+    full = {"podName": name, "podUID": uid, "address": address, "runtime": "gvisor", **status}
     ready = {"type": "Ready", "status": "True", "reason": "ExecutorAnswers", "message": ""}
     full["conditions"] = [{**ready, **full.pop("ready", {}), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     path = f"{path_of('CodeSandbox', namespace, name)}/status"
     bed.cluster.api.call("PATCH", path, {"status": full}, "application/merge-patch+json")
+    return str(uid)
+
+
+def a_pod(bed: FleetBed, namespace: str, name: str) -> Json:
+    """With an address, though it runs nowhere."""
+    pod = sandbox_pod(PodRequest(namespace=namespace, name=name, wanted=wanted()), SETTINGS)
+    bed.cluster.api.create({**pod, "spec": {**pod["spec"], "schedulerName": "none"}})
+    status = {"status": {"podIP": "192.0.2.1", "podIPs": [{"ip": "192.0.2.1"}]}}
+    path = f"{path_of('Pod', namespace, name)}/status"
+    answer: Json = bed.cluster.api.call("PATCH", path, status, "application/merge-patch+json")
+    return answer
 
 
 class Known:
@@ -88,11 +103,11 @@ async def test_a_caller_that_may_get_a_sandbox_gets_access_to_it_and_to_no_other
     bed: FleetBed, team: str, new_namespace
 ) -> None:
     other = new_namespace()
-    for namespace in (team, other):
-        a_sandbox(bed, namespace)
+    uid = a_sandbox(bed, team)
+    a_sandbox(bed, other)
     token = bed.token(team, "agent")
     given = await asked(bed, token, f"{team}/one")
-    assert (given["address"], given["aud"]) == ("192.0.2.1:50051", POD_UID)
+    assert (given["address"], given["aud"]) == ("192.0.2.1:50051", uid)
     assert (given["sub"], given["sid"]) == (f"system:serviceaccount:{team}:agent", f"{team}.one")
     for sandbox in (f"{other}/one", f"{other}/absent"):
         with pytest.raises(
@@ -104,11 +119,11 @@ async def test_a_caller_that_may_get_a_sandbox_gets_access_to_it_and_to_no_other
 
 
 async def test_an_account_without_the_right_gets_nothing(bed: FleetBed, team: str) -> None:
-    a_sandbox(bed, team)
+    uid = a_sandbox(bed, team)
     with pytest.raises(AccessDenied, match=f"{team}:stranger may not get"):
         await asked(bed, bed.token(team, "stranger"), f"{team}/one")
     bed.apply(*a_grant("", "more", MAY_GET, (team, "stranger"), team))
-    assert (await asked(bed, bed.token(team, "stranger"), f"{team}/one"))["aud"] == POD_UID
+    assert (await asked(bed, bed.token(team, "stranger"), f"{team}/one"))["aud"] == uid
 
 
 @pytest.mark.parametrize("audience", ["", "other"])
@@ -129,7 +144,7 @@ async def test_a_token_of_a_deleted_account_is_refused(bed: FleetBed, team: str)
 async def test_an_expired_token_is_refused(bed: FleetBed, team: str, node: Cluster) -> None:
     """The API server makes none that is: it is signed here, with the key of a cluster of ours."""
     assert node.layout is not None
-    a_sandbox(bed, team)
+    uid = a_sandbox(bed, team)
     good = bed.token(team, "agent")
     claims, head = jwt.decode(good, options={"verify_signature": False}), jwt.get_unverified_header(good)
     key: Any = load_pem_private_key((node.layout.pki / "service-accounts.key").read_bytes(), None)
@@ -141,7 +156,7 @@ async def test_an_expired_token_is_refused(bed: FleetBed, team: str, node: Clust
     with pytest.raises(AuthenticationError, match="expired"):
         await asked(bed, until(int(time.time()) - 60), f"{team}/one")
     # The control: only the time was wrong.
-    assert (await asked(bed, until(int(time.time()) + 600), f"{team}/one"))["aud"] == POD_UID
+    assert (await asked(bed, until(int(time.time()) + 600), f"{team}/one"))["aud"] == uid
 
 
 async def test_a_sandbox_that_is_not_ready_says_why_in_the_operators_words(bed: FleetBed, team: str) -> None:
@@ -188,7 +203,8 @@ async def pod(bed: FleetBed, executor_image: Cluster, signing: Signing, new_name
     create = bed.cluster.api.create
     create(keys_config_map(namespace, signing.public_keys))
     create(workspace_claim(namespace, "one", wanted(), owner=None))
-    create(sandbox_pod(PodRequest(namespace=namespace, name="one", wanted=wanted()), SETTINGS))
+    made_of = sandbox_pod(PodRequest(namespace=namespace, name="one", wanted=wanted()), SETTINGS)
+    create(trusting(made_of, signing.authority.public_text))
     return await asyncio.to_thread(bed.cluster.pod_ready, namespace, "one", 120)
 
 
@@ -205,7 +221,7 @@ async def test_a_sandbox_is_reached_with_nothing_but_its_name_and_kubectl(
     await contacts.contact(there, isolation=Isolation.GVISOR, first=False)
     assert (await contacts.open(there)).session_id == f"{namespace}.one"
 
-    a_sandbox(bed, namespace, podUID=uid, address=address)
+    a_sandbox(bed, namespace, pod=pod)
     bed.apply(*a_grant("", "get-sandboxes", MAY_GET, (namespace, "default"), namespace))
     bed.publish(node.addresses.machine)
     for name in [name for name in os.environ if name.startswith("SANDFLEET_")]:
