@@ -61,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lane", action="append", choices=LANES, help="run the tests of this lane alone (may be repeated)"
     )
-    parser.addoption("--covers", action="store_true", help="fail if the run's tests leave an RPC or an outcome out")
+    parser.addoption("--covers", action="store_true", help="print which RPCs, outcomes and calls the tests leave out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
