@@ -84,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.behind = behind
     except KeyboardInterrupt:
         return INTERRUPTED
-    return carried_out(lambda: import_module(_COMMANDS[options.command][0]).run(options), as_json=getattr(options, "json", False))
+    return carried_out(
+        lambda: import_module(_COMMANDS[options.command][0]).run(options), as_json=getattr(options, "json", False)
+    )
 
 
 def carried_out(work: Callable[[], int], *, as_json: bool) -> int:
