@@ -28,6 +28,8 @@ from sandfleet_operator.telemetry.metrics import exposition
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, of_kind
 from support.tools import tool
 
+pytestmark = pytest.mark.process
+
 RULES = CHART / "files/alerts.yaml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 # Seconds between two scrapes, and scrapes of a play: longer than the longest `for` of a rule.
