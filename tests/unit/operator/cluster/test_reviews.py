@@ -52,6 +52,7 @@ async def test_a_refused_token_is_asked_about_once_in_some_seconds():
     assert (await reviews.authenticate("t0")).username == "alice"
 
 
+@pytest.mark.slow
 async def test_what_is_remembered_is_bounded():
     kube = Kube()
     reviews = Reviews(kube, lambda: 1000.0)
