@@ -63,7 +63,7 @@ class ExecutorConfig:
     # Where to listen: exactly one of the two. A path of a unix socket; "HOST:PORT" for TLS.
     socket: str | None = None
     listen: str | None = None
-    # Where the egress process takes connections of the session; None: it has no way out by name.
+    # The egress process takes the session's connections at this socket; None: the session has no way out by name.
     egress_socket: str | None = None
     # What user code can reach: nothing, or what the pod can (a pod's network namespace cannot be left under gVisor).
     network: str = "none"

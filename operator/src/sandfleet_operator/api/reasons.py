@@ -509,19 +509,21 @@ class GatewayReason(CallReason):
     )
 
 
-class QueueReason(Enum):
-    """Why a claim waits, beside the reasons of its pool (docs/reference/conditions.md)."""
-
+class _Reason(Enum):
     value: str
     meaning: str
     remedy: str
 
-    def __new__(cls, word: str, meaning: str, remedy: str) -> Self:
+    def __new__(cls, word: str, meaning: str, remedy: str = "") -> Self:
         one = object.__new__(cls)
         one._value_ = word
         one.meaning = meaning
         one.remedy = remedy
         return one
+
+
+class QueueReason(_Reason):
+    """Why a claim waits, beside the reasons of its pool (docs/reference/conditions.md)."""
 
     POOL_EMPTY = (
         "PoolEmpty",
@@ -565,17 +567,8 @@ class QueueReason(Enum):
     )
 
 
-class EndReason(Enum):
+class EndReason(_Reason):
     """Why a sandbox ended, or its executor was replaced."""
-
-    value: str
-    meaning: str
-
-    def __new__(cls, word: str, meaning: str) -> Self:
-        one = object.__new__(cls)
-        one._value_ = word
-        one.meaning = meaning
-        return one
 
     RELEASED = "Released", "Its holder released it, or its CodeSandbox was deleted."
     LEASE_EXPIRED = "LeaseExpired", "Its lease ran out."

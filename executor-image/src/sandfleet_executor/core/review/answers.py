@@ -57,7 +57,7 @@ class Answer:
     reason: str = ""
     # Of an edit: the digest of what is to run instead, SHA-256 in hexadecimal.
     edit_digest: str = ""
-    # Of a vote: all who have approved it.
+    # A vote names all who have approved the request.
     voters: tuple[str, ...] = ()
 
 
