@@ -1,6 +1,7 @@
 """Each test is in a lane, and the pure lane refuses programs, sockets and long computations."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ from support.lanes import lane_of
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = f"""
+import os
 import sys
 sys.path[:0] = [{str(ROOT / "tests")!r}]
 import support.lanes as lanes
 lanes.lane = lambda item: "pure" if "pure" in item.path.name else lanes.lane_of(item.path.name, set())
-lanes.LIMIT = 0.2
+lanes.SLOW, lanes.LIMIT = 0.2, 30.0 if os.environ.get("SLOW_IS_FINE") else 0.2
 pytest_plugins = ["support.lanes"]
 """
 PURE = {
@@ -61,6 +63,13 @@ def test_a_pure_test_that_has_an_effect_or_computes_for_long_fails(tmp_path: Pat
 @pytest.mark.process
 def test_a_pure_test_without_an_effect_passes(tmp_path: Path) -> None:
     assert run(tmp_path, "test_pure.py", "assert sum(range(10)) == 45").returncode == 0
+
+
+@pytest.mark.process
+def test_a_slow_pure_test_is_named_at_the_end(tmp_path: Path) -> None:
+    done = run(tmp_path, "test_pure.py", PURE["computes for long"].replace("< 30", "< 2"), SLOW_IS_FINE="1")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"slow for a pure test: \d\.\d s of processor time in test_pure.py::test_it", done.stdout)
 
 
 @pytest.mark.process
