@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.resources.egress import HasEgress
-from sandfleet.resources.has_journal import HasJournal
 from sandfleet.resources.skills import HasSkills
 from sandfleet.resources.snapshots import HasSnapshots
 from sandfleet.tools.serving import ServesTools
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from sandfleet._wire import api
     from sandfleet._wire.link import Link
     from sandfleet.resources.commands import AsyncCommands
-    from sandfleet.resources.contexts import Interpreter
     from sandfleet.resources.files.files import AsyncFiles
+    from sandfleet.resources.journal import AsyncJournal
     from sandfleet.resources.ports import AsyncForward, Forwards, OnError
     from sandfleet.resources.pty import AsyncPty
     from sandfleet.resources.services import AsyncServices
@@ -175,114 +174,7 @@ async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> Sand
     return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
-class _RunsCode:
-    """The part of a sandbox that runs code: its contexts."""
-
-    _link: Link
-    _interpreter: Interpreter
-
-    @cached_property
-    def tables(self) -> AsyncTables:
-        """Frames and tables in the variables of contexts."""
-        from sandfleet.resources.tables import AsyncTables
-
-        return AsyncTables(self._link)
-
-    def _handles(self, contexts: Iterable[Context]) -> tuple[AsyncContextHandle, ...]:
-        from sandfleet.resources.tables import AsyncContextHandle
-
-        return tuple(AsyncContextHandle(each, self.tables, self._link) for each in contexts)
-
-    @checked
-    async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
-        """Run one cell and return its outcome, whatever the code does.
-
-        `options` are in `CodeOptions`: context, language, timeout, envs, on_stdout, on_result, output_limit, …
-
-        Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
-        AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
-        platform is the outcome `lost`. Cancelling the call interrupts the code.
-        """
-        return await self._interpreter.run(code, options)
-
-    @checked
-    async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
-        """Follow a cell from its start to its end, and return its outcome as `run_code` does.
-
-        This or another process started it; it may be running or have ended, also under an earlier executor. Cancelling
-        the call leaves the cell running. `listeners` are in `ListenOptions`.
-
-        Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
-        """
-        return await self._interpreter.attach(execution_id, listeners)
-
-    @checked
-    async def create_context(
-        self, context_id: str | None = None, **options: Unpack[ContextOptions]
-    ) -> AsyncContextHandle:
-        """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
-
-        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
-        """
-        (made,) = self._handles([await self._interpreter.create(context_id, options)])
-        return made
-
-    @checked
-    async def fork_context(
-        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
-    ) -> tuple[AsyncContextHandle, ...]:
-        """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
-
-        The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
-        Waits for a running cell to end; makes all copies or none. `context_ids` names them; None generates names.
-        Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
-        AlreadyExistsError, InvalidArgument, LimitReached.
-        """
-        return self._handles(await self._interpreter.fork(context, count, context_ids))
-
-    @checked
-    async def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
-        """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
-        return await self._interpreter.complete(code, cursor_pos, options)
-
-    @checked
-    async def inspect(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Inspection:
-        """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
-        return await self._interpreter.inspect(code, cursor_pos, options)
-
-    async def list_contexts(self) -> tuple[AsyncContextHandle, ...]:
-        """List the contexts, the default one first if no cell has used it yet."""
-        return self._handles(await self._interpreter.contexts())
-
-    @checked
-    async def restart_context(self, context: str | Context = "default") -> AsyncContextHandle:
-        """End the interpreter of a context and start a new one. Raises NotFoundError."""
-        (made,) = self._handles([await self._interpreter.restart(context)])
-        return made
-
-    @checked
-    async def delete_context(self, context: str | Context) -> None:
-        """End a context with all its processes. Deleting a context that does not exist is no error."""
-        await self._interpreter.delete(context)
-
-    @checked
-    async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
-        """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
-        return await self._interpreter.interrupt(context, grace=grace)
-
-
-class _IsReviewed:
-    """The part of a sandbox whose requests a reviewer in this process may answer."""
-
-    _reviewing: Reviewing | None = None
-
-    @property
-    def on_review(self) -> OnReview | None:
-        """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
-        return self._reviewing.on_review if self._reviewing else None
-
-
-class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots, HasEgress, HasJournal):
+class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -314,6 +206,7 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
         self._tool_servers: list[AsyncToolServer] = []
+        self._reviewing: Reviewing | None = None
         if keep_alive:
             self._link.lease.start(at_once=self._bound is None)
         elif keep_alive is False:
@@ -356,6 +249,25 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
         from sandfleet.resources.variables import AsyncStates
 
         return AsyncStates(self._link, self._interpreter)
+
+    @cached_property
+    def tables(self) -> AsyncTables:
+        """Frames and tables in the variables of contexts."""
+        from sandfleet.resources.tables import AsyncTables
+
+        return AsyncTables(self._link)
+
+    @cached_property
+    def journal(self) -> AsyncJournal:
+        """The record of everything that changed the session."""
+        from sandfleet.resources.journal import AsyncJournal
+
+        return AsyncJournal(self._link)
+
+    @property
+    def on_review(self) -> OnReview | None:
+        """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
+        return self._reviewing.on_review if self._reviewing else None
 
     @cached_property
     def _forwards(self) -> Forwards:
@@ -581,3 +493,85 @@ class AsyncSandbox(_RunsCode, ServesTools, _IsReviewed, HasSkills, HasSnapshots,
     async def health(self) -> Health:
         """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
         return await self._link.health()
+
+    @checked
+    async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
+        """Run one cell and return its outcome, whatever the code does.
+
+        `options` are in `CodeOptions`: context, language, timeout, envs, on_stdout, on_result, output_limit, …
+
+        Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
+        AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
+        platform is the outcome `lost`. Cancelling the call interrupts the code.
+        """
+        return await self._interpreter.run(code, options)
+
+    @checked
+    async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
+        """Follow a cell from its start to its end, and return its outcome as `run_code` does.
+
+        This or another process started it; it may be running or have ended, also under an earlier executor. Cancelling
+        the call leaves the cell running. `listeners` are in `ListenOptions`.
+
+        Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
+        """
+        return await self._interpreter.attach(execution_id, listeners)
+
+    @checked
+    async def create_context(
+        self, context_id: str | None = None, **options: Unpack[ContextOptions]
+    ) -> AsyncContextHandle:
+        """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
+
+        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
+        """
+        (made,) = self._handles([await self._interpreter.create(context_id, options)])
+        return made
+
+    @checked
+    async def fork_context(
+        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
+    ) -> tuple[AsyncContextHandle, ...]:
+        """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
+
+        The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
+        Waits for a running cell to end; makes all copies or none. `context_ids` names them; None generates names.
+        Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
+        AlreadyExistsError, InvalidArgument, LimitReached.
+        """
+        return self._handles(await self._interpreter.fork(context, count, context_ids))
+
+    @checked
+    async def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
+        """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
+        return await self._interpreter.complete(code, cursor_pos, options)
+
+    @checked
+    async def inspect(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Inspection:
+        """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
+        return await self._interpreter.inspect(code, cursor_pos, options)
+
+    async def list_contexts(self) -> tuple[AsyncContextHandle, ...]:
+        """List the contexts, the default one first if no cell has used it yet."""
+        return self._handles(await self._interpreter.contexts())
+
+    @checked
+    async def restart_context(self, context: str | Context = "default") -> AsyncContextHandle:
+        """End the interpreter of a context and start a new one. Raises NotFoundError."""
+        (made,) = self._handles([await self._interpreter.restart(context)])
+        return made
+
+    @checked
+    async def delete_context(self, context: str | Context) -> None:
+        """End a context with all its processes. Deleting a context that does not exist is no error."""
+        await self._interpreter.delete(context)
+
+    @checked
+    async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
+        """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
+        return await self._interpreter.interrupt(context, grace=grace)
+
+    def _handles(self, contexts: Iterable[Context]) -> tuple[AsyncContextHandle, ...]:
+        from sandfleet.resources.tables import AsyncContextHandle
+
+        return tuple(AsyncContextHandle(each, self.tables, self._link) for each in contexts)

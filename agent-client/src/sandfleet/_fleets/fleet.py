@@ -4,46 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from weakref import WeakValueDictionary
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.egress import KnowsEgress
-from sandfleet._fleets.hosts import AnswersHosts
-from sandfleet._fleets.journals import SignsJournals
 from sandfleet._fleets.relay import Relay, Relays
-from sandfleet._fleets.sleeping import SuspendsSessions
-from sandfleet._fleets.snapshots import KeepsSnapshots
+from sandfleet._fleets.snapshots import TRANSFER_TIMEOUT, AsyncSnapshots
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.convert import journals
+from sandfleet._wire.convert import marks as marks_of
 from sandfleet._wire.convert import queues as queue_messages
+from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
 from sandfleet._wire.status import to_fleet_error
-from sandfleet.errors import InvalidArgument, SandboxEnded
+from sandfleet.errors import InvalidArgument, SandboxEnded, SandboxPreempted, SandboxSuspended
+from sandfleet.journal.heads import KeptHeads
 from sandfleet.observe import tracing
+from sandfleet.values.options import DEFAULT_MAX_WAIT
 from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
     from sandfleet._fleets.reviews import AsyncReviews
+    from sandfleet.journal.heads import SignedHead
     from sandfleet.values.fleet import Bound, Explanation, OnQueued, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Resumption, Suspension
+    from sandfleet.values.tools import Decision
 
 _RPC_TIMEOUT = 30.0
+# A session is suspended after its variables are saved.
+_SUSPEND_TIMEOUT = 120.0
 # How long a call other than a claim waits for a fleet that is away, in seconds.
 _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet(AnswersHosts, KeepsSnapshots, KnowsEgress, SignsJournals, SuspendsSessions):
+class AsyncFleet(KnowsEgress):
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(
@@ -173,6 +181,11 @@ class AsyncFleet(AnswersHosts, KeepsSnapshots, KnowsEgress, SignsJournals, Suspe
 
         return AsyncReviews(self._connection, self._namespace)
 
+    @cached_property
+    def snapshots(self) -> AsyncSnapshots:
+        """Sessions that were saved, with their files and variables."""
+        return AsyncSnapshots(self._connection, self._namespace)
+
     @checked
     async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
@@ -300,6 +313,75 @@ class AsyncFleet(AnswersHosts, KeepsSnapshots, KnowsEgress, SignsJournals, Suspe
             bound = await claim.claim(self._connection, request, on_queued)
             span.set("sandfleet.sandbox.id", bound.sandbox.sandbox_id)
         return await self._link(bound, rpc_timeout), convert.bound(bound)
+
+    @checked
+    async def suspend(
+        self,
+        sandbox_id: str,
+        *,
+        force: bool = False,
+        timeout: float | None = None,
+        to: Literal["volume", "snapshot"] = "volume",
+    ) -> Suspension:
+        """Suspend a session by its id, as `Sandbox.suspend` does."""
+        request = suspensions.suspend_request(sandbox_id, force=force, timeout=timeout, to=to)
+        wait = _SUSPEND_TIMEOUT if to == "volume" else TRANSFER_TIMEOUT
+        return suspensions.suspension(await self._call("Suspend", request, wait))
+
+    async def open_resumed(
+        self, sandbox_id: str, *, max_wait: float, rpc_timeout: float, on_queued: OnQueued | None = None
+    ) -> tuple[Link, Bound, Resumption]:
+        """Take a suspended session on, and open it. Raises SandboxEnded, ClaimError, UnavailableError."""
+        request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(max_wait))
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            answer = await claim.resume(self._connection, request, on_queued)
+        link = await self._link(answer.bound, rpc_timeout)
+        return link, convert.bound(answer.bound), suspensions.resumption(answer)
+
+    async def wake(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
+        """Open a sandbox as `access` does; one that sleeps is resumed. Raises SandboxEnded, ClaimError, too."""
+        try:
+            return await self.access(sandbox_id, wait=wait)
+        except SandboxPreempted:
+            raise
+        except (SandboxSuspended, SandboxEnded) as error:
+            request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(DEFAULT_MAX_WAIT))
+            try:
+                bound = (await claim.resume(self._connection, request, None)).bound
+            except SandboxEnded:
+                raise error from None
+            return bound.sandbox, bound.access
+
+    async def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
+        """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
+        numbers: Any = marks_of.numbers(marks)
+        request = api.fleet.NoteReceivedRequest(sandbox_id=sandbox_id, marks=numbers)
+        return marks_of.words((await self._call("NoteReceived", request, _RPC_TIMEOUT)).marks)
+
+    async def review_call(self, request: api.fleet.ReviewCallRequest) -> Decision:
+        """Wait until reviewers have decided about a call of a tool. Raises SandfleetError."""
+        from sandfleet._fleets.reviews import decision
+
+        return await decision(self._connection, request)
+
+    @cached_property
+    def _heads(self) -> WeakValueDictionary[str, KeptHeads]:
+        """By the ids of sandboxes, as long as an object of one lives."""
+        return WeakValueDictionary()
+
+    async def sign_journal(self, sandbox_id: str) -> tuple[SignedHead, ...]:
+        """Have the newest head of a sandbox's journal read and signed. Raises PreconditionFailed, SandboxEnded."""
+        request = api.fleet.CountersignJournalRequest(sandbox_id=sandbox_id)
+        return journals.signed((await self._call("CountersignJournal", request, _RPC_TIMEOUT)).heads)
+
+    def keeping_heads(self, link: Link) -> Link:
+        """Return the link, which from now on knows the heads that other links to its sandbox know."""
+        link.heads = self._heads.setdefault(link.sandbox_id, link.heads)
+        return link
+
+    def _take_signed(self, sandbox_id: str, heads: Iterable[api.fleet.JournalHead]) -> None:
+        if (kept := self._heads.get(sandbox_id)) is not None:
+            kept.keep_signed(journals.signed(heads))
 
     async def _link(self, bound: api.fleet.Bound, rpc_timeout: float) -> Link:
         await self._relays.look(bound.access)

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,18 +156,6 @@ class AsyncSnapshots:
 def within(snapshots: AsyncSnapshots, namespace: str) -> AsyncSnapshots:
     """Return the snapshots of another namespace; "" means the fleet's own."""
     return snapshots._within(namespace)  # noqa: SLF001 - for this package, not for its users
-
-
-class KeepsSnapshots:
-    """The part of a fleet that keeps snapshots."""
-
-    _connection: FleetConnection
-    _namespace: str
-
-    @cached_property
-    def snapshots(self) -> AsyncSnapshots:
-        """Sessions that were saved, with their files and variables."""
-        return AsyncSnapshots(self._connection, self._namespace)
 
 
 async def _pieces(

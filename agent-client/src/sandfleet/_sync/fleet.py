@@ -112,6 +112,13 @@ class Fleet:
 
         return Reviews(self.as_async.reviews)
 
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """Sessions that were saved, with their files and variables."""
+        from sandfleet._sync.snapshots import Snapshots
+
+        return Snapshots(self.as_async.snapshots)
+
     def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
         return run(self.as_async.pools(namespace=namespace))
@@ -163,25 +170,6 @@ class Fleet:
         """
         return run(self.as_async.release(sandbox_id, unless_suspended=unless_suspended))
 
-    def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
-        """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
-        return run(self.as_async.note_received(sandbox_id, marks))
-
-    @cached_property
-    def snapshots(self) -> Snapshots:
-        """Sessions that were saved, with their files and variables."""
-        from sandfleet._sync.snapshots import Snapshots
-
-        return Snapshots(self.as_async.snapshots)
-
-    def get_egress(self, sandbox_id: str) -> EgressReport:
-        """Return what a sandbox may reach by name, and what its programs have tried. Raises SandboxEnded."""
-        return run(self.as_async.get_egress(sandbox_id))
-
-    def set_egress(self, sandbox_id: str, egress: Egress | Sequence[str]) -> None:
-        """Replace what a sandbox may reach, as `Sandbox.set_egress` does, by its id."""
-        return run(self.as_async.set_egress(sandbox_id, egress))
-
     def suspend(
         self,
         sandbox_id: str,
@@ -196,3 +184,15 @@ class Fleet:
     def wake(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         """Open a sandbox as `access` does; one that sleeps is resumed. Raises SandboxEnded, ClaimError, too."""
         return run(self.as_async.wake(sandbox_id, wait=wait))
+
+    def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
+        """Add marks ("untrusted", "secret") that never fall, as tool servers do; return all. Raises SandfleetError."""
+        return run(self.as_async.note_received(sandbox_id, marks))
+
+    def get_egress(self, sandbox_id: str) -> EgressReport:
+        """Return what a sandbox may reach by name, and what its programs have tried. Raises SandboxEnded."""
+        return run(self.as_async.get_egress(sandbox_id))
+
+    def set_egress(self, sandbox_id: str, egress: Egress | Sequence[str]) -> None:
+        """Replace what a sandbox may reach, as `Sandbox.set_egress` does, by its id."""
+        return run(self.as_async.set_egress(sandbox_id, egress))

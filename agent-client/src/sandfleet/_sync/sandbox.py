@@ -132,6 +132,25 @@ class Sandbox:
 
         return States(self._async.states)
 
+    @cached_property
+    def tables(self) -> Tables:
+        """Frames and tables in the variables of contexts."""
+        from sandfleet._sync.tables import Tables
+
+        return Tables(self._async.tables)
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The record of everything that changed the session."""
+        from sandfleet._sync.journal import Journal
+
+        return Journal(self._async.journal)
+
+    @property
+    def on_review(self) -> OnReview | None:
+        """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
+        return self._async.on_review
+
     @classmethod
     def create(cls, template: str = "", *, fleet: Fleet | None = None, **options: Unpack[CreateOptions]) -> Self:
         """Claim a sandbox: a warm one if the fleet has one.
@@ -352,13 +371,6 @@ class Sandbox:
         """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
         return run(self._async.health())
 
-    @cached_property
-    def tables(self) -> Tables:
-        """Frames and tables in the variables of contexts."""
-        from sandfleet._sync.tables import Tables
-
-        return Tables(self._async.tables)
-
     def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.
 
@@ -465,11 +477,6 @@ class Sandbox:
 
         return ToolServer(run(self._async.serve_tools(tools, policy=policy, on_ask=on_ask, calls_file=calls_file)))
 
-    @property
-    def on_review(self) -> OnReview | None:
-        """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
-        return self._async.on_review
-
     @cached_property
     def skills(self) -> Skills:
         """Skills that were loaded into the sandbox, and those that it saves; they need `create(skills=…)`."""
@@ -545,10 +552,3 @@ class Sandbox:
         (`get_info().egress` says which), and on one machine without `egress`. Raises SandboxEnded.
         """
         return run(self._async.wait_for_egress(timeout))
-
-    @cached_property
-    def journal(self) -> Journal:
-        """The record of everything that changed the session."""
-        from sandfleet._sync.journal import Journal
-
-        return Journal(self._async.journal)
