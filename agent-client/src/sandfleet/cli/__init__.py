@@ -40,13 +40,13 @@ _COMMANDS = {
     "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
     "trace": ("sandfleet.cli.traces.trace", "draw where the time of a session or a run went"),
     "report": ("sandfleet.cli.traces.report", "write a page of HTML about a session or a run"),
-    "skills": ("sandfleet.cli.agents.skills", "list, show, check and approve the skills of a library"),
+    "skills": ("sandfleet.cli.skills", "list, show, check and approve the skills of a library"),
     "journal": (
         "sandfleet.cli.journals.commands",
         "export, show, check, replay and compare the records of sessions",
     ),
     "snapshot": (
-        "sandfleet.cli.snapshots.commands",
+        "sandfleet.cli.snapshots",
         "take, list, describe and delete snapshots of sessions, and move them as files",
     ),
     "jupyter": ("sandfleet.cli.jupyter", "run notebooks of JupyterLab, VS Code and nbclient in sandboxes"),

@@ -1,1 +1,0 @@
-"""`sandfleet snapshot`: sessions that were saved whole."""
