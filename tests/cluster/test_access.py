@@ -54,7 +54,7 @@ def team(new_namespace, bed: FleetBed) -> str:
 
 
 def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", *, pod: Json | None = None, **status: Any) -> str:
-    """With a status as the operator would write it, about a pod of its own, which no node takes. Return the pod's uid."""
+    """Make a sandbox with a status as the operator writes it, about a pod that no node takes. Return the pod's uid."""
     made = bed.cluster.api.create(
         an_object("sandfleet.io/v1alpha1", "CodeSandbox", name, namespace, spec={"templateRef": {"name": "none"}})
     )

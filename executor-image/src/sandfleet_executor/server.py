@@ -164,9 +164,7 @@ async def serve(config: ExecutorConfig, group: cgroup.Groups, on_ready: Callable
         session.namespaces.get(), asyncio.to_thread(watcher.scan), asyncio.to_thread(session.states.open)
     )
     await session.preload.settle(session.namespaces.get, session.namespaces.close)
-    if leftovers := watcher.leftovers():
-        pins = roots.pin()
-        await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))
+    await _remove_leftovers(watcher, roots, threads)
     # Bound before any user code exists, and only now: a port that is open says that the sandbox is ready.
     bind(server, config, identity)
     await server.start()
@@ -179,6 +177,12 @@ async def serve(config: ExecutorConfig, group: cgroup.Groups, on_ready: Callable
     await session.close(Cause.LEASE if code == EXIT_LEASE else Cause.CLOSE)
     await server.stop(STOP_SECONDS)
     return code
+
+
+async def _remove_leftovers(watcher: WorkspaceWatcher, roots: Roots, threads: FileThreads) -> None:
+    if leftovers := watcher.leftovers():
+        pins = roots.pin()
+        await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))
 
 
 def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]

@@ -117,9 +117,7 @@ class KubernetesFleet:
         self.fleet = FleetDriver(
             self.scheduler, self._backend, self.executors, clock, self._renewals.renewed, admitted=self._admitted
         )
-        self._queues = Queues(
-            kube, store, self._writer, self.fleet, self.catalog, leading=leading, clock=clock, wall_clock=wall_clock
-        )
+        self._queues = self._made_queues(wall_clock)
         self.egresses = EgressChecks(
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
@@ -128,6 +126,18 @@ class KubernetesFleet:
         self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
+
+    def _made_queues(self, wall_clock: Callable[[], float]) -> Queues:
+        return Queues(
+            self._kube,
+            self._store,
+            self._writer,
+            self.fleet,
+            self.catalog,
+            leading=self._leading,
+            clock=self.clock,
+            wall_clock=wall_clock,
+        )
 
     def _made_backend(
         self, settings: Settings, listens: Callable[[Pod], bool], wall_clock: Callable[[], float]

@@ -258,6 +258,19 @@ async def lead(kubernetes: KubernetesFleet, lease: Lease, *beside: Coroutine[Any
     raise LeadershipLostError("cannot lead any more: the Lease was not renewed in time, or another one has it")
 
 
+def _witness(kubernetes: KubernetesFleet, credentials: Credentials, write: Write) -> Witness:
+    return Witness(
+        kubernetes.executors.journal_head,
+        kubernetes.known_as,
+        lambda: credentials.signer,
+        write,
+        wall_clock,
+        vouch=lambda said: credentials.authority.sign(said),  # noqa: PLW0108 - by the authority of that moment
+        memory=PodMemory(kubernetes),
+        records=records_between(os.environ),
+    )
+
+
 async def listen(
     kube: KubeApi,
     credentials: Credentials,
@@ -277,16 +290,7 @@ async def listen(
     measured.begin()
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
-    witness = Witness(
-        kubernetes.executors.journal_head,
-        kubernetes.known_as,
-        lambda: credentials.signer,
-        write,
-        wall_clock,
-        vouch=lambda said: credentials.authority.sign(said),  # noqa: PLW0108 - by the authority of that moment
-        memory=PodMemory(kubernetes),
-        records=records_between(os.environ),
-    )
+    witness = _witness(kubernetes, credentials, write)
     usage = _metered(kubernetes, measured, witness)
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
     board.answered = measured.reviews.answered

@@ -148,8 +148,8 @@ class FleetServiceServicer:
     def Claim(self, request, context):
         """Claims a sandbox: any number of `queued`, then one `bound`. The same request gives the same sandbox for as long as that
         lives, also of a fleet that has taken over. A request is the same where caller, namespace, pool and request id are; what
-        else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded) by the fleet that saw the end,
-        for the last 16,384 ends. A fleet that has taken over since does not remember them, and serves the id as a new claim.
+        else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded), for the last
+        16,384 ends, also by a fleet that has taken over: but for ends of the last second before a leader was killed.
         The error detail names a reason, a word for programs; docs/reference/reasons.md lists them with their codes and whether to
         retry.
         INVALID_ARGUMENT     a malformed request. Not to be retried.

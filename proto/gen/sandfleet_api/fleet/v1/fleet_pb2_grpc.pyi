@@ -44,8 +44,8 @@ class FleetServiceStub:
     Claim: _grpc.UnaryStreamMultiCallable[_fleet_pb2.ClaimRequest, _fleet_pb2.ClaimResponse]
     """Claims a sandbox: any number of `queued`, then one `bound`. The same request gives the same sandbox for as long as that
     lives, also of a fleet that has taken over. A request is the same where caller, namespace, pool and request id are; what
-    else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded) by the fleet that saw the end,
-    for the last 16,384 ends. A fleet that has taken over since does not remember them, and serves the id as a new claim.
+    else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded), for the last
+    16,384 ends, also by a fleet that has taken over: but for ends of the last second before a leader was killed.
     The error detail names a reason, a word for programs; docs/reference/reasons.md lists them with their codes and whether to
     retry.
       INVALID_ARGUMENT     a malformed request. Not to be retried.
@@ -184,8 +184,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
     Claim: _aio.UnaryStreamMultiCallable[_fleet_pb2.ClaimRequest, _fleet_pb2.ClaimResponse]  # type: ignore[assignment]
     """Claims a sandbox: any number of `queued`, then one `bound`. The same request gives the same sandbox for as long as that
     lives, also of a fleet that has taken over. A request is the same where caller, namespace, pool and request id are; what
-    else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded) by the fleet that saw the end,
-    for the last 16,384 ends. A fleet that has taken over since does not remember them, and serves the id as a new claim.
+    else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded), for the last
+    16,384 ends, also by a fleet that has taken over: but for ends of the last second before a leader was killed.
     The error detail names a reason, a word for programs; docs/reference/reasons.md lists them with their codes and whether to
     retry.
       INVALID_ARGUMENT     a malformed request. Not to be retried.
@@ -327,8 +327,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ClaimResponse], _abc.AsyncIterator[_fleet_pb2.ClaimResponse]]:
         """Claims a sandbox: any number of `queued`, then one `bound`. The same request gives the same sandbox for as long as that
         lives, also of a fleet that has taken over. A request is the same where caller, namespace, pool and request id are; what
-        else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded) by the fleet that saw the end,
-        for the last 16,384 ends. A fleet that has taken over since does not remember them, and serves the id as a new claim.
+        else it asks for is not compared. After its sandbox has ended it is refused (ClaimEnded), for the last
+        16,384 ends, also by a fleet that has taken over: but for ends of the last second before a leader was killed.
         The error detail names a reason, a word for programs; docs/reference/reasons.md lists them with their codes and whether to
         retry.
           INVALID_ARGUMENT     a malformed request. Not to be retried.
