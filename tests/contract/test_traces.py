@@ -44,7 +44,8 @@ MOVES = [
             "subprocess.run('echo parent $TRACEPARENT', shell=True)"),
     RunCommand("echo CANARY >&2; exit 3"),
     RunCode("import os; os._exit(1)"),
-    RunCode("20 + x"),
+    # No variable of an earlier cell: a busy machine may have copied none of the last ones.
+    RunCode("20 + 1"),
 ]
 
 async def policy(conversation):

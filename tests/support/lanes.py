@@ -29,7 +29,7 @@ FOLDERS = {
 }
 LANES = ("smoke", *dict.fromkeys(FOLDERS.values()))
 # Seconds of processor time above which a run names a pure test, and above which the test fails. They stand apart
-# because a busy machine takes two to four times as long for the same test, and a limit that the machine decides is a flake.
+# a busy machine takes two to four times as long for the same test, and no machine is to decide whether it passes.
 SLOW, LIMIT = 1.0, 10.0
 # What a pure test may not do: events of Python's audit hooks.
 FORBIDDEN = {

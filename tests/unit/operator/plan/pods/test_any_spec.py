@@ -182,7 +182,7 @@ def may_run(pod: dict, result: Effective) -> None:
     config = next(one["value"] for one in container["env"] if one["name"] == "SANDFLEET_EXECUTOR_CONFIG")
     told = json.loads(config.replace("$$", "$"))
     assert told["envs"] == dict(result.envs)
-    ExecutorConfig.parse({**told, "sandbox_uid": "u1"})
+    ExecutorConfig.parse({**told, "sandbox_uid": "u1", "keys_authority": "a certificate"})
 
 
 @pytest.mark.slow
