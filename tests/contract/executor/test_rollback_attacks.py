@@ -173,6 +173,9 @@ def hoard():
     time.sleep(30)
     os._exit(0)
 """
+# Steps of a hoard that hold more than a limit of 256 MiB. A busy machine comes no further than to 37 of the 40 before the
+# time of a copy is over.
+BEYOND = 20
 FORGED = {
     "in a process below a copy": """
 def wait(control, wait=copies.wait):
@@ -208,7 +211,7 @@ async def test_what_is_no_copy_that_waits_counts_as_what_it_is(starting, attack)
         # The guard looks as often as it does while something runs.
         waited = "seen = 0\nwhile seen != (seen := open('/workspace/progress').read() or 1): __import__('time').sleep(3)\nint(seen)"
         held = await sandbox.run_code(waited, timeout=100)
-        assert (held.outcome, int(held.text) < 40) == (Outcome.OK, True), held
+        assert (held.outcome, int(held.text) < BEYOND) == (Outcome.OK, True), held
         assert (await sandbox.run_code("len(kept)")).text == str(60 << 20)
 
 
@@ -221,7 +224,7 @@ async def test_control_where_there_is_room_a_forged_copy_holds_it(starting, atta
         await executor.sandbox.run_code(HOARD + FORGED[attack], context="forger")
 
         async def is_done():
-            return await progress(executor.sandbox) == 40
+            return await progress(executor.sandbox) > BEYOND
 
         await until(is_done)
 
