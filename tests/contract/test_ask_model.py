@@ -13,7 +13,6 @@ from contract.executor.harness import until
 from sandfleet import AsyncSandbox, ToolLimits, ask_model
 from sandfleet.codeact import PolicyError
 from sandfleet.codeact.policies.http import JsonClient, Retries
-from sandfleet.codeact.policies.threads import DaemonThreads
 from sandfleet.errors import InvalidArgument
 from support.client.chat_endpoint import Endpoint
 
@@ -91,7 +90,7 @@ async def test_a_busy_endpoint_is_asked_again_when_it_says(endpoint: Endpoint) -
     endpoint.refuse(429, "slow down", Retry_After="7")
     endpoint.say("now")
     endpoint.refuse(503, "closed", Retry_After="3600")
-    client = JsonClient(DaemonThreads(2, "test"), Retries(attempts=3), sleep)
+    client = JsonClient(2, Retries(attempts=3), sleep)
     async with asking(endpoint, client=client) as sandbox:
         assert await said(sandbox, "said('a')") == "now"
         kind, reason, message = await said(sandbox, "said('b')")

@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -134,7 +133,7 @@ class Waits(list[float]):
 
 def policy(endpoint: Endpoint, waits: Waits | None = None, **options: object) -> OpenAIPolicy:
     retries = Retries(attempts=3, first_wait=1.0, longest_wait=20.0, timeout=10.0)
-    client = JsonClient(ThreadPoolExecutor(2), retries, (waits if waits is not None else Waits()).sleep, lambda: 1.0)
+    client = JsonClient(2, retries, (waits if waits is not None else Waits()).sleep, lambda: 1.0)
     return OpenAIPolicy("tiny", base_url=endpoint.url, client=client, **options)
 
 
@@ -231,7 +230,7 @@ async def test_code_that_was_cut_off_is_not_run_and_the_model_is_told(endpoint: 
 
 async def test_an_endpoint_that_is_not_there_is_tried_and_named() -> None:
     waits = Waits()
-    client = JsonClient(ThreadPoolExecutor(1), Retries(attempts=2), waits.sleep)
+    client = JsonClient(1, Retries(attempts=2), waits.sleep)
     with pytest.raises(EndpointUnavailable, match="cannot reach"):
         await OpenAIPolicy("tiny", base_url="http://127.0.0.1:9", key="", client=client)(TASK)
     assert len(waits) == 1

@@ -3,12 +3,9 @@
 import asyncio
 import base64
 import json
-import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from sandfleet.codeact import (
@@ -25,7 +22,9 @@ from sandfleet.codeact import (
     Tokens,
     Verdict,
 )
+from sandfleet.codeact.conversation import PolicyError
 from sandfleet.codeact.evidence import Evidence
+from sandfleet.codeact.policies import chat
 from sandfleet.codeact.policies.errors import refusal, waits
 from sandfleet.codeact.policies.http import (
     ContextTooLong,
@@ -37,7 +36,6 @@ from sandfleet.codeact.policies.http import (
 )
 from sandfleet.codeact.policies.openai import OpenAIPolicy
 from sandfleet.codeact.policies.sse import Token
-from sandfleet.codeact.policies.threads import DaemonThreads
 from sandfleet.values.execution import Outcome
 from support.client.chat_endpoint import Endpoint
 
@@ -62,7 +60,7 @@ class Waits(list[float]):
 def policy(endpoint: Endpoint, waited: Waits | None = None, **options: Any) -> OpenAIPolicy:
     retries = Retries(attempts=3, first_wait=1.0, longest_wait=20.0, timeout=10.0)
     sleep = (waited if waited is not None else Waits()).sleep
-    client = JsonClient(ThreadPoolExecutor(2), retries, sleep, lambda: 1.0)
+    client = JsonClient(2, retries, sleep, lambda: 1.0)
     return OpenAIPolicy("tiny", base_url=endpoint.url, client=client, **options)
 
 
@@ -365,38 +363,85 @@ async def test_white_space_around_a_key_is_left_out(endpoint: Endpoint) -> None:
     assert endpoint.requests[0][1]["Authorization"] == "Bearer secret"
 
 
-async def test_a_program_ends_while_a_model_still_thinks(tmp_path: Any) -> None:
-    program = tmp_path / "ends.py"
-    program.write_text(
-        "import time\n"
-        "from sandfleet.codeact.policies.threads import DaemonThreads\n"
-        "DaemonThreads(2, 'model').submit(time.sleep, 600)\n"
-    )
-    process = await asyncio.create_subprocess_exec(sys.executable, str(program))
-    assert await asyncio.wait_for(process.wait(), 60) == 0
+class Silent:
+    """An endpoint that never answers, and knows how many connections it has."""
+
+    def __init__(self) -> None:
+        self.open, self.most = 0, 0
+        self.changed = asyncio.Condition()
+
+    async def __aenter__(self) -> Self:
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.server.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}/v1"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.count(1)
+        await reader.read()
+        writer.close()
+        await self.count(-1)
+
+    async def count(self, more: int) -> None:
+        async with self.changed:
+            self.open += more
+            self.most = max(self.most, self.open)
+            self.changed.notify_all()
+
+    async def has(self, count: int) -> None:
+        async with self.changed:
+            await asyncio.wait_for(self.changed.wait_for(lambda: self.open == count), 60)
 
 
-def test_daemon_threads_run_calls_side_by_side_up_to_their_number() -> None:
-    threads = DaemonThreads(2, "t")
-    both = threading.Barrier(2, timeout=10)
-    waiting = [threads.submit(both.wait) for _ in range(2)]
-    names = [threads.submit(lambda: threading.current_thread().name) for _ in range(5)]
-    assert {future.result(10) for future in waiting} == {0, 1}
-    assert {future.result(10) for future in names} <= {"t-1", "t-2"}
-    with pytest.raises(ZeroDivisionError):
-        threads.submit(lambda: 1 / 0).result(10)
+async def test_requests_that_are_given_up_close_their_connections_which_are_bounded(endpoint: Endpoint) -> None:
+    async with Silent() as silent:
+        asked = OpenAIPolicy("tiny", base_url=silent.url, client=JsonClient(2))
+        asking = [asyncio.create_task(asked(TASK)) for _ in range(4)]
+        await silent.has(2)
+        for request in asking[:2]:
+            request.cancel()
+        # The two that have waited for their turn.
+        await asyncio.wait(asking[:2])
+        await silent.has(2)
+        for request in asking:
+            request.cancel()
+        await asyncio.wait(asking)
+        await silent.has(0)
+        assert silent.most == 2
+
+
+def test_one_policy_serves_one_event_loop_after_another(endpoint: Endpoint) -> None:
+    asked = OpenAIPolicy("tiny", base_url=endpoint.url, max_connections=1)
+
+    async def twice() -> list[object]:
+        return list(await asyncio.gather(asked(TASK), asked(TASK)))
+
+    for _ in range(2):
+        endpoint.say("GIVE UP: x")
+        endpoint.say("GIVE UP: x")
+        assert asyncio.run(twice()) == [GiveUp("x")] * 2
+
+
+async def test_a_silent_endpoint_is_named(endpoint: Endpoint) -> None:
+    async with Silent() as silent:
+        client = JsonClient(1, Retries(attempts=1, timeout=0.05))
+        with pytest.raises(EndpointUnavailable, match=r"endpoint: it was silent for 0\.05 s"):
+            await OpenAIPolicy("tiny", base_url=silent.url, client=client)(TASK)
+
+
+def test_without_the_extra_a_policy_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "find_spec", lambda _name: None)
+    with pytest.raises(PolicyError, match=r"sandfleet\[agents\]"):
+        OpenAIPolicy("tiny", base_url="http://127.0.0.1:9")
 
 
 def test_two_actions_that_do_the_same_are_equal_whatever_was_said() -> None:
     assert GiveUp("x", said=Said("y")) == GiveUp("x")
-
-
-async def test_an_idle_thread_ends_and_the_next_call_gets_another() -> None:
-    threads = DaemonThreads(1, "idle", idle_seconds=0.01)
-    first = threads.submit(threading.current_thread).result(60)
-    first.join(60)
-    assert not first.is_alive()
-    assert threads.submit(threading.current_thread).result(60) is not first
 
 
 @pytest.mark.parametrize(("tools", "hint"), [(False, "write a ```python or a ```bash block"), (True, "Call run_code")])

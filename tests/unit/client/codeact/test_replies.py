@@ -125,7 +125,7 @@ def test_a_reply_means_the_same_when_it_is_streamed(case: dict[str, Any], size: 
     choice = completion(case)["choices"][0]
     assembly = sse.Assembly()
     for chunk in streamed(choice["message"], choice["finish_reason"], size):
-        list(assembly.add(json.dumps(chunk).encode()))
+        list(assembly.add(json.dumps(chunk)))
     assert assembly.is_whole
     check(parsed(case, assembly.reply()), case["expect"])
 

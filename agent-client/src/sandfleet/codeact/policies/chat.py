@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,6 @@ from sandfleet.codeact.observe import encodable
 from sandfleet.codeact.policies import replies
 from sandfleet.codeact.policies.history import Message
 from sandfleet.codeact.policies.http import EndpointRefused, JsonClient, OnToken, Retries
-from sandfleet.codeact.policies.threads import DaemonThreads
 from sandfleet.observe.tracing import Recorder
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -22,7 +22,7 @@ _SECRET = 8
 class Chat:
     """Asks one model. `options` are more fields of each request; None leaves one out that would be sent.
 
-    Raises PolicyError at once when the base URL is unusable, or where there is no key for OpenAI's own.
+    Raises PolicyError at once when the base URL is unusable, when there is no key for OpenAI's own, or without httpx2.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class Chat:
         self._key = _sendable(key if key is not None else os.environ.get("OPENAI_API_KEY", ""))
         if not self._key and self.base_url == DEFAULT_BASE_URL:
             raise PolicyError("cannot ask a model: neither OPENAI_API_KEY nor OPENAI_BASE_URL is set")
+        if find_spec("httpx2") is None:
+            raise PolicyError("cannot ask a model: httpx2 is not installed; it comes with the extra sandfleet[agents]")
         self._options = dict(options or {})
-        # Threads of its own: the event loop's default pool has a handful, and a model thinks for seconds.
-        self._client = client or JsonClient(DaemonThreads(max_connections, "sandfleet-model"), retries or Retries())
+        self._client = client or JsonClient(max_connections, retries or Retries())
 
     async def ask(
         self, messages: list[Message], fields: Mapping[str, Any] | None = None, *, on_token: OnToken | None = None

@@ -1,18 +1,16 @@
-"""One POST of JSON with bounded retries, its reply in one piece or streamed, by the standard library, in threads."""
+"""One POST of JSON with bounded retries, its reply in one piece or streamed. Needs the extra `sandfleet[agents]`."""
+
+from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import random
-import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from sandfleet.codeact.policies import sse
 from sandfleet.codeact.policies.errors import (
@@ -28,6 +26,11 @@ from sandfleet.codeact.policies.errors import (
 )
 from sandfleet.codeact.policies.replies import text_of
 
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
 __all__ = [
     "ContextTooLong",
     "EndpointError",
@@ -41,6 +44,7 @@ __all__ = [
 ]
 
 _LARGEST_REPLY = 8 * 1024 * 1024
+_LARGEST_ERROR = 64 * 1024
 OnToken = Callable[[sse.Token], object]
 
 
@@ -67,44 +71,28 @@ class _Trouble:
     retry_after: float | None = None
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    # A redirect would carry the key to another host.
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
-        return None
-
-
 @dataclass(slots=True)
 class _Screen:
-    """Hands tokens from a request's thread to the event loop. What the callback raises is raised by the request."""
+    """Hands tokens to the callback, and remembers that there were some."""
 
-    loop: asyncio.AbstractEventLoop
-    on_token: OnToken
-    given_up: threading.Event = field(default_factory=threading.Event)
-    error: Exception | None = None
+    on_token: OnToken | None
     shown: bool = False
 
     def show(self, token: sse.Token) -> None:
-        """Called in the thread."""
-        self.shown = True
-        self.loop.call_soon_threadsafe(self._deliver, token)
-
-    def _deliver(self, token: sse.Token) -> None:
-        if self.error is not None or self.given_up.is_set():
-            return
-        try:
+        if self.on_token is not None:
+            self.shown = True
             self.on_token(token)
-        except Exception as error:  # noqa: BLE001  the user's callback may raise anything; `post` raises it again
-            self.error = error
 
 
 @dataclass(frozen=True, slots=True)
 class JsonClient:
-    """Posts JSON to one place."""
+    """Posts JSON to one place, over `max_connections` at most in each event loop."""
 
-    executor: Executor
+    max_connections: int = 16
     retries: Retries = field(default_factory=Retries)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     chance: Callable[[], float] = random.random
+    _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = field(default_factory=WeakKeyDictionary)
 
     async def post(
         self, url: str, headers: Mapping[str, str], body: object, *, on_token: OnToken | None = None
@@ -113,11 +101,13 @@ class JsonClient:
 
         Raises EndpointRefused, EndpointUnavailable or MalformedReply.
         """
-        request = urllib.request.Request(url, json.dumps(body).encode(), dict(headers), method="POST")  # noqa: S310  the scheme is checked by the caller
         for attempt in range(1, self.retries.attempts + 1):
-            reply = await self._once(request, on_token, attempt)
+            screen = _Screen(on_token)
+            reply = await self._once(url, headers, json.dumps(body).encode(), screen)
             if not isinstance(reply, _Trouble):
                 return reply
+            if screen.shown and attempt < self.retries.attempts:
+                screen.show(sse.Token("\n[the connection was lost; the model is asked again]\n", "again"))
             wait = self._wait(attempt, reply.retry_after)
             if wait > self.retries.longest_wait:
                 raise _asks_too_much(reply.error, wait, self.retries.longest_wait)
@@ -127,20 +117,29 @@ class JsonClient:
         raise AssertionError("unreachable: attempts is at least 1")
 
     async def _once(
-        self, request: urllib.request.Request, on_token: OnToken | None, attempt: int
+        self, url: str, headers: Mapping[str, str], body: bytes, screen: _Screen
     ) -> dict[str, Any] | _Trouble:
-        loop = asyncio.get_running_loop()
-        screen = _Screen(loop, on_token) if on_token is not None else None
+        # Late: the import takes longer than that of all other policies.
+        import httpx2
+
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.max_connections))
+        plain = {**headers, "Accept-Encoding": "identity"}
         try:
-            reply = await loop.run_in_executor(self.executor, _post, request, self.retries, screen)
-        finally:
-            if screen is not None:
-                screen.given_up.set()
-        if screen is not None and screen.error is not None:
-            raise screen.error
-        if screen is not None and isinstance(reply, _Trouble) and screen.shown and attempt < self.retries.attempts:
-            screen.on_token(sse.Token("\n[the connection was lost; the model is asked again]\n", "again"))
-        return reply
+            async with (
+                turn,
+                # A redirect would carry the key to another host.
+                httpx2.AsyncClient(verify=_trusted(), timeout=self.retries.timeout, follow_redirects=False) as client,
+                client.stream("POST", url, headers=plain, content=body) as response,
+            ):
+                return await _answer(response, screen, self.retries)
+        except (httpx2.InvalidURL, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol) as failed:
+            raise EndpointRefused(f"cannot ask the model's endpoint: {failed}") from failed
+        except httpx2.SSEError as failed:
+            raise MalformedReply(f"cannot use the endpoint's reply: {failed}") from failed
+        except httpx2.TransportError as failed:
+            silent = f"it was silent for {self.retries.timeout:g} s"
+            why = silent if isinstance(failed, httpx2.ReadTimeout) else str(failed) or type(failed).__name__
+            return _Trouble(EndpointUnavailable(f"cannot reach the model's endpoint: {why}", retryable=True))
 
     def _wait(self, attempt: int, asked: float | None) -> float:
         if asked is not None:
@@ -151,31 +150,32 @@ class JsonClient:
         )
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Made once: reading the certificates takes longer than a connection."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
 def _asks_too_much(error: EndpointError, wait: float, longest: float) -> EndpointError:
     message = f"{error}; it asks to wait {wait:,.0f} s, and {longest:,.0f} s is the longest wait (Retries.longest_wait)"
     return EndpointUnavailable(message, status=error.status, retryable=True)
 
 
-def _post(request: urllib.request.Request, retries: Retries, screen: _Screen | None) -> dict[str, Any] | _Trouble:
-    opener = urllib.request.build_opener(_NoRedirects)
+async def _answer(response: httpx2.Response, screen: _Screen, retries: Retries) -> dict[str, Any] | _Trouble:
+    if not response.is_success:
+        said = await _bytes_of(response, _LARGEST_ERROR)
+        headers = dict(response.headers)
+        return _again_or_raise(
+            refusal(response.status_code, said[:_LARGEST_ERROR], headers), waits(headers, datetime.now(UTC))
+        )
+    streamed = response.headers.get("content-type", "").partition(";")[0].strip() == "text/event-stream"
     try:
-        with opener.open(request, timeout=retries.timeout) as response:
-            streamed = response.headers.get_content_type() == "text/event-stream"
-            reply = _stream(response, screen, retries) if streamed else _whole(response, screen)
-        error = error_in(reply)
-    except urllib.error.HTTPError as answered:
-        with answered:
-            headers = {name.lower(): value for name, value in answered.headers.items()}
-            error = refusal(answered.code, answered.read(64 * 1024), headers)
-            asked = waits(headers, datetime.now(UTC))
-        return _again_or_raise(error, asked)
-    except EndpointError as failed:
-        error = failed
-    except (OSError, http.client.HTTPException) as failed:
-        why = getattr(failed, "reason", None) or str(failed) or type(failed).__name__
-        return _Trouble(EndpointUnavailable(f"cannot reach the model's endpoint: {why}", retryable=True))
-    except ValueError as failed:
-        raise EndpointRefused(f"cannot ask the model's endpoint: {failed}") from failed
+        reply = await (_stream(response, screen, retries) if streamed else _whole(response, screen))
+    except EndpointError as error:
+        return _again_or_raise(error)
+    error = error_in(reply)
     return reply if error is None else _again_or_raise(error)
 
 
@@ -185,9 +185,19 @@ def _again_or_raise(error: EndpointError, asked: float | None = None) -> _Troubl
     return _Trouble(error, asked)
 
 
-def _whole(response: Any, screen: _Screen | None) -> dict[str, Any]:
-    reply = _decode(response.read(_LARGEST_REPLY + 1))
-    if screen is not None and reply.get("choices"):
+async def _bytes_of(response: httpx2.Response, most: int) -> bytes:
+    """The body, or a little more than `most` of it."""
+    data = bytearray()
+    async for piece in response.aiter_bytes():
+        data += piece
+        if len(data) > most:
+            break
+    return bytes(data)
+
+
+async def _whole(response: httpx2.Response, screen: _Screen) -> dict[str, Any]:
+    reply = _decode(await _bytes_of(response, _LARGEST_REPLY))
+    if reply.get("choices"):
         # The endpoint does not stream; what it said is shown at once.
         screen.show(sse.Token(_text(reply)))
     return reply
@@ -200,28 +210,34 @@ def _text(reply: dict[str, Any]) -> str:
         return ""
 
 
-def _stream(response: Any, screen: _Screen | None, retries: Retries) -> dict[str, Any]:
-    assembly, size, began = sse.Assembly(), 0, time.monotonic()
-    while not assembly.done and (line := response.readline(_LARGEST_REPLY)):
-        size += len(line)
-        if size > 4 * _LARGEST_REPLY:
-            raise MalformedReply(f"cannot use the endpoint's reply: it is larger than {4 * _LARGEST_REPLY:,} bytes")
-        if time.monotonic() - began > retries.longest_reply:
-            raise EndpointUnavailable(f"the model's reply was not complete after {retries.longest_reply:,.0f} s")
-        if screen is not None and screen.given_up.is_set():
-            raise EndpointUnavailable("the reply is not wanted any more")
-        if (data := sse.data_of(line)) is not None:
-            for token in assembly.add(data):
-                if screen is not None:
+async def _stream(response: httpx2.Response, screen: _Screen, retries: Retries) -> dict[str, Any]:
+    import httpx2
+
+    assembly, size = sse.Assembly(), 0
+    try:
+        async with asyncio.timeout(retries.longest_reply):
+            async for event in httpx2.EventSource(response, sse.LARGEST_EVENT):
+                size += len(event.data)
+                if size > 4 * _LARGEST_REPLY:
+                    raise _too_large(4 * _LARGEST_REPLY)
+                for token in assembly.add(event.data):
                     screen.show(token)
+                if assembly.done:
+                    break
+    except TimeoutError:
+        raise EndpointUnavailable(f"the model's reply was not complete after {retries.longest_reply:,.0f} s") from None
     if not assembly.is_whole:
-        raise http.client.IncompleteRead(b"")
+        raise httpx2.RemoteProtocolError("the stream ended before the reply")
     return assembly.reply()
+
+
+def _too_large(most: int) -> MalformedReply:
+    return MalformedReply(f"cannot use the endpoint's reply: it is larger than {most:,} bytes")
 
 
 def _decode(data: bytes) -> dict[str, Any]:
     if len(data) > _LARGEST_REPLY:
-        raise MalformedReply(f"cannot use the endpoint's reply: it is larger than {_LARGEST_REPLY:,} bytes")
+        raise _too_large(_LARGEST_REPLY)
     try:
         value = json.loads(data)
     except ValueError as error:

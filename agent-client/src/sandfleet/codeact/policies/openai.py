@@ -1,6 +1,6 @@
 """A policy that asks a model behind any OpenAI-compatible chat endpoint (`POST {base_url}/chat/completions`).
 
-The base URL comes from OPENAI_BASE_URL, the key from OPENAI_API_KEY. Only the standard library is used.
+The base URL comes from OPENAI_BASE_URL, the key from OPENAI_API_KEY. Needs `sandfleet[agents]`.
 """
 
 from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import Any
 from sandfleet.codeact.policies.errors import MalformedReply, error_in
 from sandfleet.codeact.policies.replies import text_of
 
-# Data of one event, and calls of one reply.
-_LARGEST_EVENT = 1024 * 1024
+# Bytes of one event, and calls of one reply.
+LARGEST_EVENT = 1024 * 1024
 _MOST_CALLS = 64
 
 
@@ -25,12 +25,6 @@ class Token:
     kind: str = "text"
 
 
-def data_of(line: bytes) -> bytes | None:
-    """The data of a line of a stream; None for a comment, another field or an empty line."""
-    field_name, _, value = line.rstrip(b"\r\n").partition(b":")
-    return value.removeprefix(b" ") if field_name == b"data" else None
-
-
 @dataclass(slots=True)
 class Assembly:
     """Puts the pieces of one reply together."""
@@ -44,9 +38,9 @@ class Assembly:
     usage: dict[str, Any] | None = None
     done: bool = False
 
-    def add(self, data: bytes) -> Iterator[Token]:
+    def add(self, data: str) -> Iterator[Token]:
         """Take the data of one event; yields what it has for the screen. Raises EndpointError."""
-        if data.strip() == b"[DONE]":
+        if data.strip() == "[DONE]":
             self.done = True
             return
         chunk = _decoded(data)
@@ -106,9 +100,7 @@ class Assembly:
             yield Token(text, "call")
 
 
-def _decoded(data: bytes) -> dict[str, Any]:
-    if len(data) > _LARGEST_EVENT:
-        raise MalformedReply(f"cannot use the endpoint's reply: an event of it is larger than {_LARGEST_EVENT:,} bytes")
+def _decoded(data: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as error:
