@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Self
@@ -367,7 +368,7 @@ class Silent:
     """An endpoint that never answers, and knows how many connections it has."""
 
     def __init__(self) -> None:
-        self.open, self.most = 0, 0
+        self.open = 0
         self.changed = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
@@ -375,6 +376,7 @@ class Silent:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
+        await self.has(0)
         self.server.close()
 
     @property
@@ -390,7 +392,6 @@ class Silent:
     async def count(self, more: int) -> None:
         async with self.changed:
             self.open += more
-            self.most = max(self.most, self.open)
             self.changed.notify_all()
 
     async def has(self, count: int) -> None:
@@ -398,21 +399,36 @@ class Silent:
             await asyncio.wait_for(self.changed.wait_for(lambda: self.open == count), 60)
 
 
-async def test_requests_that_are_given_up_close_their_connections_which_are_bounded(endpoint: Endpoint) -> None:
+async def test_a_request_that_is_given_up_closes_its_connection() -> None:
     async with Silent() as silent:
         asked = OpenAIPolicy("tiny", base_url=silent.url, client=JsonClient(2))
-        asking = [asyncio.create_task(asked(TASK)) for _ in range(4)]
-        await silent.has(2)
-        for request in asking[:2]:
-            request.cancel()
-        # The two that have waited for their turn.
-        await asyncio.wait(asking[:2])
+        asking = [asyncio.create_task(asked(TASK)) for _ in range(2)]
         await silent.has(2)
         for request in asking:
             request.cancel()
-        await asyncio.wait(asking)
         await silent.has(0)
-        assert silent.most == 2
+        await asyncio.wait(asking)
+
+
+async def test_connections_are_bounded(endpoint: Endpoint) -> None:
+    """Each request is held until a third one comes, which comes at once without a bound, and else for a moment."""
+    third, lock, active, seen = threading.Event(), threading.Lock(), set[int](), list[int]()
+
+    def answer(_body: dict[str, Any]) -> str:
+        with lock:
+            active.add(threading.get_ident())
+            seen.append(len(active))
+        if len(active) > 2:
+            third.set()
+        third.wait(0.5)
+        with lock:
+            active.remove(threading.get_ident())
+        return "GIVE UP: x"
+
+    endpoint.answers = answer
+    asked = OpenAIPolicy("tiny", base_url=endpoint.url, client=JsonClient(2))
+    assert await asyncio.gather(*(asked(TASK) for _ in range(4))) == [GiveUp("x")] * 4
+    assert max(seen) == 2
 
 
 def test_one_policy_serves_one_event_loop_after_another(endpoint: Endpoint) -> None:
