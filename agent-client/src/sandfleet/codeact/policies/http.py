@@ -175,8 +175,8 @@ async def _answer(response: httpx2.Response, screen: _Screen, retries: Retries) 
         reply = await (_stream(response, screen, retries) if streamed else _whole(response, screen))
     except EndpointError as error:
         return _again_or_raise(error)
-    error = error_in(reply)
-    return reply if error is None else _again_or_raise(error)
+    refused = error_in(reply)
+    return reply if refused is None else _again_or_raise(refused)
 
 
 def _again_or_raise(error: EndpointError, asked: float | None = None) -> _Trouble:
