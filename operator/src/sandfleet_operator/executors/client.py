@@ -2,51 +2,39 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError
-from sandfleet_api.executor.v1 import common_pb2, journal_pb2, session_pb2
-from sandfleet_api.executor.v1.journal_pb2_grpc import JournalServiceStub
-from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
+from sandfleet_api.executor.v1 import session_pb2
 
 from sandfleet_operator.api.egress import WayOut
-from sandfleet_operator.api.errors import Code, FleetError, Problem
-from sandfleet_operator.api.limits import Limits
-from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
+from sandfleet_operator.api.errors import Code, FleetError
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.executors.calls import (
+    RESUME_TIMEOUT,
+    SUSPEND_TIMEOUT,
+    Calls,
+    Metadata,
+    duration,
+    idle_of,
+    lease_left,
+    limits_message,
+    refused_suspension,
+)
 from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, SNAPSHOT_SCOPES, Signer, Token
-from sandfleet_operator.executors.usage import reading
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
-
-if TYPE_CHECKING:
-    # Exists in the stubs only.
-    from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceAsyncStub
 
 # Seconds.
 CALL_TIMEOUT = 10.0
 PROBE_TIMEOUT = 2.0
 CLOSE_TIMEOUT = 2.0
-# Variables are written to disk, and read from it.
-SUSPEND_TIMEOUT, RESUME_TIMEOUT = 90.0, 600.0
 OWN_TOKEN_LIFETIME = 60.0
 FLEET = "fleet"
-# Of an executor's own words in the trailing metadata.
-DETAIL = "sandfleet-error-bin"
 GONE = ClaimReason.EXECUTOR_GONE.problem("cannot reach the sandbox: its executor is gone")
-# What an executor may have against a suspension; all but the last pass by themselves.
-IN_THE_WAY = (
-    SuspendReason.EXECUTION_RUNNING,
-    SuspendReason.PACKAGES_INSTALLING,
-    SuspendReason.CONNECTION_OPEN,
-    SuspendReason.SERVICE_RUNNING,
-    SuspendReason.STATE_NOT_SAVED,
-)
-T = TypeVar("T")
 
 CHANNEL_OPTIONS: Final = (
     # Answers to the fleet are small: this is the limit for a hostile executor.
@@ -59,7 +47,6 @@ CHANNEL_OPTIONS: Final = (
 class _Connection:
     address: str
     channel: grpc.aio.Channel
-    session: "SessionServiceAsyncStub"
 
 
 async def no_egress(sandbox: Sandbox) -> WayOut:  # noqa: ARG001 - of all
@@ -79,10 +66,9 @@ class Executors:
     async def connect(self, sandbox: Sandbox, address: str) -> None:
         """Connects. Raises FleetError unless the executor is this incarnation and isolates as the claim asked for."""
         channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        connection = self._connections[sandbox.sandbox_uid] = _Connection(address, channel, SessionServiceStub(channel))
-        metadata = self.metadata(sandbox)
-        call = connection.session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
-        _check(sandbox, await self._reply(sandbox, call, "describe"), "")
+        self._connections[sandbox.sandbox_uid] = _Connection(address, channel)
+        async with self._calls(sandbox, CALL_TIMEOUT) as calls:
+            _check(sandbox, await calls.describe(), "")
 
     async def open(self, sandbox: Sandbox, lease: float) -> None:
         """Opens the sandbox's session on the executor, or renews its lease (seconds from now). Raises FleetError."""
@@ -100,72 +86,57 @@ class Executors:
             egress=way_out.is_open,
             egress_authority=way_out.authority.encode("ascii"),
         )
-        metadata = self.metadata(sandbox, claim.traceparent)
-        call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)
-        reply = await self._reply(sandbox, call, "open")
-        _check(sandbox, reply.description, sandbox.sandbox_id)
+        async with self._calls(sandbox, CALL_TIMEOUT) as calls:
+            _check(sandbox, await calls.open(request, claim.traceparent), sandbox.sandbox_id)
 
     async def lease_left(self, sandbox: Sandbox) -> float | None:
         """Seconds, by the executor's word; None where it has no lease. Raises FleetError."""
-        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-        call = session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
-        return lease_left(await self._reply(sandbox, call, "describe"))
+        async with self._calls(sandbox, CALL_TIMEOUT) as calls:
+            return lease_left(await calls.describe())
 
     async def idle(self, sandbox: Sandbox) -> float | None:
         """Seconds since a caller has worked with it, by the executor's word; None while it is in use.
 
         Raises FleetError.
         """
-        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-        call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
-        return idle_of(await self._reply(sandbox, call, "describe"))
+        async with self._calls(sandbox, PROBE_TIMEOUT) as calls:
+            return idle_of(await calls.describe())
 
     async def suspend(self, sandbox: Sandbox, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
         """The executor keeps what of the session outlives it, and waits for its end. Raises FleetError.
 
         `unused`: it refuses while a service is to run, as well.
         """
-        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-        request = session_pb2.SuspendRequest(force=force, unused=unused)
-        call = session.Suspend(request, timeout=SUSPEND_TIMEOUT, metadata=metadata)
-        return (await self._reply(sandbox, call, "suspend")).suspension
+        async with self._calls(sandbox, SUSPEND_TIMEOUT) as calls:
+            return await calls.suspend(force=force, unused=unused)
 
     async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
         """What has come back of a suspended session, when that is done; None: nothing was kept. Raises FleetError."""
-        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-        call = session.Resume(session_pb2.ResumeRequest(), timeout=RESUME_TIMEOUT, metadata=metadata)
-        reply = await self._reply(sandbox, call, "resume")
-        return reply.resumption if reply.HasField("resumption") else None
+        async with self._calls(sandbox, RESUME_TIMEOUT) as calls:
+            return await calls.resume()
 
     async def answers(self, sandbox: Sandbox) -> bool:
         """Whether the executor answers now: it may have died without notice."""
-        try:
-            session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-            call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
-            await self._reply(sandbox, call, "describe")
-        except FleetError:
-            return False
-        return True
+        with contextlib.suppress(FleetError):
+            await self.idle(sandbox)
+            return True
+        return False
 
     async def journal_head(self, sandbox: Sandbox) -> Head:
         """The newest record of the session's journal, by the executor's word. Raises FleetError."""
-        stub, metadata = JournalServiceStub(self._connection(sandbox).channel), self.metadata(sandbox)
-        call = stub.Head(journal_pb2.HeadRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
-        said = await self._reply(sandbox, call, "read the journal of")
-        return Head(said.number, said.hash)
+        async with self._calls(sandbox, CALL_TIMEOUT) as calls:
+            return await calls.journal_head()
 
     async def usage(self, sandbox: Sandbox) -> Reading:
         """What the session has used, by the executor's word. Raises FleetError."""
-        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-        call = session.Usage(session_pb2.UsageRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
-        return reading(await self._reply(sandbox, call, "read the usage of"))
+        async with self._calls(sandbox, CALL_TIMEOUT) as calls:
+            return await calls.usage()
 
     async def close(self, sandbox: Sandbox) -> None:
         """Asks the executor to end its executions and itself. An executor that is gone is not an error."""
         with contextlib.suppress(FleetError):
-            session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
-            call = session.Close(session_pb2.CloseRequest(), timeout=CLOSE_TIMEOUT, metadata=metadata)
-            await self._reply(sandbox, call, "close")
+            async with self._calls(sandbox, CLOSE_TIMEOUT) as calls:
+                await calls.close()
 
     async def forget(self, sandbox_uid: str) -> None:
         """Closes the channel of an incarnation that is gone."""
@@ -193,20 +164,13 @@ class Executors:
 
     def transfer_token(self, sandbox: Sandbox) -> Token:
         """For the snapshotter: a call that has begun goes on when it has expired."""
-        return self._signer.issue(
-            sandbox_id=sandbox.sandbox_id,
-            sandbox_uid=sandbox.sandbox_uid,
-            holder=FLEET,
-            scopes=SNAPSHOT_SCOPES,
-            lifetime=OWN_TOKEN_LIFETIME,
-            contract=sandbox.contract,
-        )
+        return self._own_token(sandbox, SNAPSHOT_SCOPES)
 
-    async def _reply(self, sandbox: Sandbox, call: Awaitable[T], doing: str) -> T:
+    @contextlib.asynccontextmanager
+    async def _calls(self, sandbox: Sandbox, timeout: float) -> AsyncIterator[Calls]:
+        """Calls of `timeout` seconds. Raises FleetError in the place of what gRPC raises."""
         try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            raise FleetError(_problem(doing, error)) from error
+            yield Calls(self._connection(sandbox).channel, self.metadata(sandbox), _failure, timeout)
         except asyncio.CancelledError:
             # Closing the channel of a gone executor cancels its calls. Unless the caller was cancelled, too, raise
             # GONE.
@@ -221,18 +185,19 @@ class Executors:
             raise FleetError(GONE)
         return connection
 
-    def metadata(self, sandbox: Sandbox, traceparent: str = "") -> tuple[tuple[str, str], ...]:
+    def metadata(self, sandbox: Sandbox) -> Metadata:
         """Of a call of the fleet to the executor."""
-        token = self._signer.issue(
+        return (("authorization", f"Bearer {self._own_token(sandbox, FLEET_SCOPES).text}"),)
+
+    def _own_token(self, sandbox: Sandbox, scopes: tuple[str, ...]) -> Token:
+        return self._signer.issue(
             sandbox_id=sandbox.sandbox_id,
             sandbox_uid=sandbox.sandbox_uid,
             holder=FLEET,
-            scopes=FLEET_SCOPES,
+            scopes=scopes,
             lifetime=OWN_TOKEN_LIFETIME,
             contract=sandbox.contract,
         )
-        trace = (("traceparent", traceparent),) if traceparent else ()
-        return (("authorization", f"Bearer {token.text}"), *trace)
 
 
 def _check(sandbox: Sandbox, said: session_pb2.DescribeResponse, session_id: str) -> None:
@@ -249,53 +214,11 @@ def _check(sandbox: Sandbox, said: session_pb2.DescribeResponse, session_id: str
         raise ClaimReason.SANDBOX_UNFIT.error(f"cannot hand out a sandbox: {wrong}", sandbox.sandbox_id)
 
 
-def _problem(doing: str, error: grpc.aio.AioRpcError) -> Problem:
+def _failure(doing: str, error: grpc.aio.AioRpcError) -> FleetError:
     details = (error.details() or error.code().name)[:500]
     if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-        return ClaimReason.INVALID_CLAIM.problem(f"cannot {doing} the sandbox: {details}")
+        return ClaimReason.INVALID_CLAIM.error(f"cannot {doing} the sandbox: {details}")
     if (refusal := refused_suspension(error)) is not None:
-        return refusal
+        return FleetError(refusal)
     code = Code.UNAVAILABLE if error.code() is grpc.StatusCode.UNAVAILABLE else Code.INTERNAL
-    return ClaimReason.EXECUTOR_UNREACHABLE.problem(f"cannot {doing} the sandbox: {details}", code=code)
-
-
-def refused_suspension(error: grpc.aio.AioRpcError) -> Problem | None:
-    """What the executor has against a suspension; None for any other failure."""
-    said = error_detail(error)
-    for reason in IN_THE_WAY:
-        if said.reason == reason.value:
-            return reason.problem(said.message[:500], passing=reason is not SuspendReason.STATE_NOT_SAVED)
-    return None
-
-
-def error_detail(error: grpc.aio.AioRpcError) -> common_pb2.ErrorDetail:
-    """An executor's own words; empty where there are none."""
-    # The stubs do not know that metadata are pairs.
-    pairs = cast("Iterable[tuple[str, bytes]]", error.trailing_metadata() or ())
-    try:
-        return common_pb2.ErrorDetail.FromString(next((value for key, value in pairs if key == DETAIL), b""))
-    except (DecodeError, TypeError):
-        return common_pb2.ErrorDetail()
-
-
-def lease_left(said: session_pb2.DescribeResponse) -> float | None:
-    if not said.HasField("lease_remaining"):
-        return None
-    return said.lease_remaining.seconds + said.lease_remaining.nanos / 1_000_000_000
-
-
-def idle_of(said: session_pb2.DescribeResponse) -> float | None:
-    return said.idle.seconds + said.idle.nanos / 1_000_000_000 if said.HasField("idle") else None
-
-
-def duration(seconds: float) -> Duration:
-    nanoseconds = round(seconds * 1_000_000_000)
-    return Duration(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
-
-
-def limits_message(limits: Limits) -> common_pb2.Limits:
-    """The limits as a message. A limit of 0 stays unset, so that the template's holds."""
-    given: dict[str, Any] = {name: value for name, value in asdict(limits).items() if value}
-    times = {one.name for one in fields(Limits) if isinstance(one.default, float)}
-    told: dict[str, Any] = {name: duration(value) if name in times else value for name, value in given.items()}
-    return common_pb2.Limits(**told)
+    return FleetError(ClaimReason.EXECUTOR_UNREACHABLE.problem(f"cannot {doing} the sandbox: {details}", code=code))

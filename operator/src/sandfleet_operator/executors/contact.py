@@ -6,16 +6,16 @@ The peer and its answers are untrusted: times and sizes are bounded, and every v
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, TypeVar
+from functools import partial
+from typing import ClassVar, Final, Protocol
 
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from sandfleet_api.executor.v1 import identity_pb2, journal_pb2, service_pb2, session_pb2
+from sandfleet_api.executor.v1 import identity_pb2, service_pb2, session_pb2
 from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceStub
-from sandfleet_api.executor.v1.journal_pb2_grpc import JournalServiceStub
 from sandfleet_api.executor.v1.service_pb2_grpc import ServiceManagerServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
@@ -25,9 +25,11 @@ from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.executors.authority import Authority, RequestRefusedError, self_signed
-from sandfleet_operator.executors.client import (
+from sandfleet_operator.executors.calls import (
     RESUME_TIMEOUT,
     SUSPEND_TIMEOUT,
+    Calls,
+    Metadata,
     duration,
     error_detail,
     idle_of,
@@ -37,7 +39,6 @@ from sandfleet_operator.executors.client import (
 )
 from sandfleet_operator.executors.service_list import services_of
 from sandfleet_operator.executors.tokens import AUTONOMOUS, FLEET_SCOPES, Signer
-from sandfleet_operator.executors.usage import reading
 from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
@@ -59,7 +60,6 @@ MAX_PROBLEMS = 1024
 MAX_LEASE = 30 * 86400.0
 # The values of SandboxStatus.runtime.
 RUNTIMES = {Isolation.NONE: "none", Isolation.NAMESPACE: "linux", Isolation.GVISOR: "gvisor"}
-T = TypeVar("T")
 
 # Status codes that say nothing about identity: the executor is starting, ending, busy or unreachable.
 _LATER = frozenset(
@@ -208,10 +208,8 @@ class Contacts:
             limits=None if limits is None else limits_message(limits),
             mounts=mounts or {},
         )
-        trace = (("traceparent", traceparent),) if traceparent else ()
-        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
-            call = SessionServiceStub(channel).Open(request, metadata=(*self._token(executor, FLEET_SCOPES), *trace))
-            said = (await _reply(executor, "open", call)).description
+        async with self._calls(executor, self._deadline) as calls:
+            said = await calls.open(request, traceparent)
         _check_uid(executor, said)
         if said.session_id != executor.session_id:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
@@ -219,68 +217,54 @@ class Contacts:
 
     async def suspend(self, executor: Executor, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
         """What the executor keeps of its session. Raises ContactError, and FleetError where it refuses."""
-        request = session_pb2.SuspendRequest(force=force, unused=unused)
-        async with self._bounded(executor, SUSPEND_TIMEOUT), self._verified(executor, MAX_LIST) as channel:
-            call = SessionServiceStub(channel).Suspend(request, metadata=self._token(executor, FLEET_SCOPES))
-            return (await _reply(executor, "suspend", call)).suspension
+        async with self._calls(executor, SUSPEND_TIMEOUT, most=MAX_LIST) as calls:
+            return await calls.suspend(force=force, unused=unused)
 
     async def resume(self, executor: Executor) -> session_pb2.Resumption | None:
         """What has come back of a suspended session, once that is done; None: nothing was kept. Raises ContactError."""
-        request = session_pb2.ResumeRequest()
-        async with self._bounded(executor, RESUME_TIMEOUT), self._verified(executor, MAX_LIST) as channel:
-            call = SessionServiceStub(channel).Resume(request, metadata=self._token(executor, FLEET_SCOPES))
-            reply = await _reply(executor, "resume", call)
-        return reply.resumption if reply.HasField("resumption") else None
+        async with self._calls(executor, RESUME_TIMEOUT, most=MAX_LIST) as calls:
+            return await calls.resume()
 
     async def probe(self, executor: Executor, targets: Sequence[Target]) -> tuple[bool, ...]:
         """Which targets the sandbox's network reaches, by its own word: user code can forge it. Raises ContactError."""
         request = session_pb2.ProbeEgressRequest(targets=map(_target, targets))
-        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
-            call = SessionServiceStub(channel).ProbeEgress(request, metadata=self._token(executor, PROBE_SCOPES))
-            return tuple((await _reply(executor, "probe the network with", call)).reached)
+        async with self._calls(executor, self._deadline, scopes=PROBE_SCOPES) as calls:
+            call = SessionServiceStub(calls.channel).ProbeEgress(request, metadata=calls.metadata)
+            return tuple((await calls.reply("probe the network with", call)).reached)
 
     async def journal_head(self, executor: Executor) -> Head:
         """The newest record of its journal, by the executor's word. Raises ContactError."""
-        async with self._bounded(executor, self._poll), self._verified(executor) as channel:
-            metadata = self._token(executor, FLEET_SCOPES)
-            call = JournalServiceStub(channel).Head(journal_pb2.HeadRequest(), metadata=metadata)
-            said = await _reply(executor, "read the journal of", call)
-        return Head(said.number, said.hash)
+        async with self._calls(executor, self._poll) as calls:
+            return await calls.journal_head()
 
     async def usage(self, executor: Executor) -> Reading:
         """What its session has used, by the executor's word. Raises ContactError."""
-        async with self._bounded(executor, self._poll), self._verified(executor) as channel:
-            call = SessionServiceStub(channel).Usage(
-                session_pb2.UsageRequest(), metadata=self._token(executor, FLEET_SCOPES)
-            )
-            return reading(await _reply(executor, "read the usage of", call))
+        async with self._calls(executor, self._poll) as calls:
+            return await calls.usage()
 
     async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
         """The template's services, by the executor's word. Does not count as use. Raises ContactError."""
         request = service_pb2.ServiceManagerServiceListRequest()
-        async with self._bounded(executor, self._poll), self._verified(executor, MAX_LIST) as channel:
-            call = ServiceManagerServiceStub(channel).List(request, metadata=self._token(executor, LIST_SCOPES))
-            return services_of((await _reply(executor, "list the services of", call)).services)
+        async with self._calls(executor, self._poll, scopes=LIST_SCOPES, most=MAX_LIST) as calls:
+            call = ServiceManagerServiceStub(calls.channel).List(request, metadata=calls.metadata)
+            return services_of((await calls.reply("list the services of", call)).services)
 
     async def _introduce(self, executor: Executor, shown: x509.Certificate, authority: Authority) -> None:
         """Installs a certificate on the executor, over a connection to the holder of the shown certificate's key."""
-        metadata = self._token(executor, INTRODUCTION_SCOPES)
         async with verified_channel(executor, shown.public_bytes(Encoding.PEM)) as channel:
-            stub = IdentityServiceStub(channel)
-            asking = stub.GetSigningRequest(identity_pb2.GetSigningRequestRequest(), metadata=metadata)
-            asked = await _reply(executor, "introduce", asking)
+            calls, stub = self._made_calls(executor, channel, INTRODUCTION_SCOPES), IdentityServiceStub(channel)
+            asking = stub.GetSigningRequest(identity_pb2.GetSigningRequestRequest(), metadata=calls.metadata)
+            asked = await calls.reply("introduce", asking)
             try:
                 certificate = authority.answer(asked.signing_request_pem, executor.pod_uid, self._clock())
             except RequestRefusedError as error:
                 raise IdentityInvalid(str(error)) from error
             request = identity_pb2.InstallCertificateRequest(certificate_pem=certificate)
-            await _reply(executor, "introduce", stub.InstallCertificate(request, metadata=metadata))
+            await calls.reply("introduce", stub.InstallCertificate(request, metadata=calls.metadata))
 
     async def _described(self, executor: Executor, isolation: Isolation) -> ExecutorDescription:
         async with self._verified(executor) as channel:
-            metadata = self._token(executor, FLEET_SCOPES)
-            call = SessionServiceStub(channel).Describe(session_pb2.DescribeRequest(), metadata=metadata)
-            said = await _reply(executor, "describe", call)
+            said = await self._made_calls(executor, channel, FLEET_SCOPES).describe()
         _check_uid(executor, said)
         found = _description(said)
         if found.isolation < isolation:
@@ -291,8 +275,17 @@ class Contacts:
     def _verified(self, executor: Executor, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
         return verified_channel(executor, self._credentials.authority.pem, most)
 
-    def _token(self, executor: Executor, scopes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        return own_token(self._credentials.signer, executor, scopes)
+    def _made_calls(self, executor: Executor, channel: grpc.aio.Channel, scopes: tuple[str, ...]) -> Calls:
+        metadata = own_token(self._credentials.signer, executor, scopes)
+        return Calls(channel, metadata, partial(_failure, executor))
+
+    @contextlib.asynccontextmanager
+    async def _calls(
+        self, executor: Executor, seconds: float, *, scopes: tuple[str, ...] = FLEET_SCOPES, most: int = MAX_MESSAGE
+    ) -> AsyncIterator[Calls]:
+        """Calls over a verified connection of their own, which have `seconds` with it. Raises ContactError."""
+        async with self._bounded(executor, seconds), self._verified(executor, most) as channel:
+            yield self._made_calls(executor, channel, scopes)
 
     @contextlib.asynccontextmanager
     async def _bounded(self, executor: Executor, seconds: float) -> AsyncIterator[None]:
@@ -303,9 +296,7 @@ class Contacts:
             raise Silent(f"cannot reach the executor at {executor.address}: no answer for {seconds:g} s") from error
 
 
-def own_token(
-    signer: Signer, executor: Executor, scopes: tuple[str, ...] = FLEET_SCOPES
-) -> tuple[tuple[str, str], ...]:
+def own_token(signer: Signer, executor: Executor, scopes: tuple[str, ...] = FLEET_SCOPES) -> Metadata:
     """The metadata of a call of the control plane."""
     token = signer.issue(
         sandbox_id=executor.session_id,
@@ -369,16 +360,13 @@ def _check_introduction(executor: Executor, shown: x509.Certificate, authority: 
         raise IdentityInvalid(f"{where}: its certificate is not its own one for pod uid {executor.pod_uid}")
 
 
-async def _reply(executor: Executor, doing: str, call: Awaitable[T]) -> T:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        if (refusal := refused_suspension(error)) is not None:
-            raise FleetError(refusal) from error
-        why = f"cannot {doing} the executor at {executor.address}: {(error.details() or error.code().name)[:MAX_TEXT]}"
-        if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-            raise ClaimInvalid(why) from error
-        raise (Unreachable if _later(error) else IdentityInvalid)(why) from error
+def _failure(executor: Executor, doing: str, error: grpc.aio.AioRpcError) -> ContactError | FleetError:
+    if (refusal := refused_suspension(error)) is not None:
+        return FleetError(refusal)
+    why = f"cannot {doing} the executor at {executor.address}: {(error.details() or error.code().name)[:MAX_TEXT]}"
+    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+        return ClaimInvalid(why)
+    return (Unreachable if _later(error) else IdentityInvalid)(why)
 
 
 def _later(error: grpc.aio.AioRpcError) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 
 from sandfleet_api.executor.v1 import session_pb2
@@ -20,6 +20,7 @@ from sandfleet_operator.executors.contact import (
     Contacts,
     Credentials,
     Executor,
+    ExecutorDescription,
     RuntimeMismatch,
     Silent,
     Unreachable,
@@ -90,108 +91,71 @@ class PodExecutors:
 
     async def prepared(self, sandbox: Sandbox) -> str:
         """The snapshot that a warm sandbox was filled with; empty: none. Raises FleetError."""
-        executor = self._executor(sandbox, session_id(*sandbox.sandbox_uid.split("/")))
-        try:
-            async with self._turn(Errand.CONTACT, sandbox):
-                return (await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)).prepared
-        except ContactError as error:
-            raise _failed(error) from error
+        own = session_id(*sandbox.sandbox_uid.split("/"))
+        return (await self._described(sandbox, Errand.CONTACT, own)).prepared
 
     async def open(self, sandbox: Sandbox, lease: float) -> None:
         claim = sandbox.claim
         assert claim is not None
-        try:
-            async with self._turn(Errand.OPENING, sandbox):
-                executor = self._executor(sandbox, self._session(sandbox))
-                if sandbox.untried and not sandbox.bound:
-                    await self._contacts.contact(executor, isolation=sandbox.isolation, first=True)
-                found = await self._contacts.open(
-                    executor,
-                    lease=None if math.isinf(lease) else lease,
-                    # One that is to be suspended does not end by itself.
-                    idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,
-                    envs=claim.envs,
-                    limits=claim.limits,
-                    mounts=claim.mounts,
-                    traceparent=claim.traceparent,
-                )
-        except ContactError as error:
-            raise _failed(error) from error
+        async with self._executor_in_turn(sandbox, Errand.OPENING) as executor:
+            if sandbox.untried and not sandbox.bound:
+                await self._contacts.contact(executor, isolation=sandbox.isolation, first=True)
+            found = await self._contacts.open(
+                executor,
+                lease=None if math.isinf(lease) else lease,
+                # One that is to be suspended does not end by itself.
+                idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,
+                envs=claim.envs,
+                limits=claim.limits,
+                mounts=claim.mounts,
+                traceparent=claim.traceparent,
+            )
         if (missing := claim.mounts.keys() - found.mounts) and not sandbox.bound:
             why = f"its executor does not know of {min(missing)}, since its image is of an older release"
             raise ClaimReason.INVALID_CLAIM.error(f"cannot mount folders: {why}", sandbox.sandbox_id)
 
     async def lease_left(self, sandbox: Sandbox) -> float | None:
         """Seconds, by the executor's word; None where it has no lease of this session. Raises FleetError."""
-        executor = self._executor(sandbox, self._session(sandbox))
-        try:
-            async with self._turn(Errand.OPENING, sandbox):
-                said = await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)
-        except ContactError as error:
-            raise _failed(error) from error
-        return said.lease_left if said.session_id == executor.session_id else None
+        said = await self._described(sandbox, Errand.OPENING)
+        return said.lease_left if said.session_id == self._session(sandbox) else None
 
     async def idle(self, sandbox: Sandbox) -> float | None:
         """Seconds since a caller has worked with it, by the executor's word; None while it is in use.
 
         Raises FleetError.
         """
-        executor = self._executor(sandbox, self._session(sandbox))
-        try:
-            async with self._turn(Errand.BACKGROUND, sandbox):
-                return (await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)).idle
-        except ContactError as error:
-            raise _failed(error) from error
+        return (await self._described(sandbox, Errand.BACKGROUND)).idle
 
     async def suspend(self, sandbox: Sandbox, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
         """The executor keeps what of the session outlives it. Raises FleetError."""
-        executor = self._executor(sandbox, self._session(sandbox))
-        try:
-            async with self._turn(Errand.KEEPING, sandbox):
-                return await self._contacts.suspend(executor, force=force, unused=unused)
-        except ContactError as error:
-            raise _failed(error) from error
+        async with self._executor_in_turn(sandbox, Errand.KEEPING) as executor:
+            return await self._contacts.suspend(executor, force=force, unused=unused)
 
     async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
         """What has come back, once that is done; None: nothing was kept. Raises FleetError."""
-        try:
-            async with self._turn(Errand.KEEPING, sandbox):
-                return await self._contacts.resume(self._executor(sandbox, self._session(sandbox)))
-        except ContactError as error:
-            raise _failed(error) from error
+        async with self._executor_in_turn(sandbox, Errand.KEEPING) as executor:
+            return await self._contacts.resume(executor)
 
     async def answers(self, sandbox: Sandbox) -> bool:
-        try:
-            executor = self._executor(sandbox, self._session(sandbox))
-            async with self._turn(Errand.OPENING, sandbox):
-                await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)
-        except (ContactError, FleetError):
-            return False
-        return True
+        with suppress(FleetError):
+            await self._described(sandbox, Errand.OPENING)
+            return True
+        return False
 
     async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> tuple[bool, ...]:
         """Which targets the sandbox's network reaches. Raises FleetError."""
-        try:
-            async with self._turn(Errand.BACKGROUND, sandbox):
-                return await self._contacts.probe(self._executor(sandbox, self._session(sandbox)), targets)
-        except ContactError as error:
-            raise _failed(error) from error
+        async with self._executor_in_turn(sandbox, Errand.BACKGROUND) as executor:
+            return await self._contacts.probe(executor, targets)
 
     async def journal_head(self, sandbox: Sandbox) -> Head:
         """The newest record of the session's journal, by the executor's word. Raises FleetError."""
-        try:
-            async with self._turn(Errand.BACKGROUND, sandbox):
-                return await self._contacts.journal_head(self._executor(sandbox, self._session(sandbox)))
-        except ContactError as error:
-            raise _failed(error) from error
+        async with self._executor_in_turn(sandbox, Errand.BACKGROUND) as executor:
+            return await self._contacts.journal_head(executor)
 
     async def usage(self, sandbox: Sandbox) -> Reading:
         """What the session has used, by the executor's word. Raises FleetError."""
-        try:
-            async with self._turn(Errand.BACKGROUND, sandbox):
-                return await self._contacts.usage(self._executor(sandbox, self._session(sandbox)))
-        except ContactError as error:
-            raise _failed(error) from error
+        async with self._executor_in_turn(sandbox, Errand.BACKGROUND) as executor:
+            return await self._contacts.usage(executor)
 
     async def close(self, sandbox: Sandbox) -> None:
         """Nothing to do: deleting the pod ends all that runs in it."""
@@ -220,6 +184,23 @@ class PodExecutors:
     def _session(self, sandbox: Sandbox) -> str:
         assert sandbox.claim is not None
         return session_id(sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
+
+    async def _described(self, sandbox: Sandbox, errand: Errand, session: str = "") -> ExecutorDescription:
+        """What an executor says of itself that was contacted before. Raises FleetError."""
+        async with self._executor_in_turn(sandbox, errand, session) as executor:
+            return await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)
+
+    @asynccontextmanager
+    async def _executor_in_turn(self, sandbox: Sandbox, errand: Errand, session: str = "") -> AsyncIterator[Executor]:
+        """The executor, asked for the sandbox's own session or another one. Raises FleetError."""
+        session = session or self._session(sandbox)
+        # A sandbox whose pod is gone waits for no turn.
+        self._executor(sandbox, session)
+        try:
+            async with self._turn(errand, sandbox):
+                yield self._executor(sandbox, session)
+        except ContactError as error:
+            raise _failed(error) from error
 
     @asynccontextmanager
     async def _turn(self, errand: Errand, sandbox: Sandbox) -> AsyncIterator[None]:

@@ -12,7 +12,8 @@ from sandfleet_api.executor.v1.review_pb2_grpc import ReviewServiceStub
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
-from sandfleet_operator.executors.client import CALL_TIMEOUT, Executors, error_detail
+from sandfleet_operator.executors.calls import Metadata, error_detail
+from sandfleet_operator.executors.client import CALL_TIMEOUT, Executors
 from sandfleet_operator.executors.contact import Credentials, Executor, own_token, verified_channel
 from sandfleet_operator.executors.tokens import Signer
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
@@ -25,7 +26,6 @@ REFUSALS = {
     one.value: one
     for one in (ReviewReason.REVIEW_NOT_FOUND, ReviewReason.REVIEW_CHANGED, ReviewReason.REVIEW_NOT_EDITABLE)
 }
-Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

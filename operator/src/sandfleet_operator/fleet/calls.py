@@ -10,7 +10,7 @@ from sandfleet_api.executor.v1.common_pb2 import ErrorDetail, RetryInfo, RpcStat
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.api.reasons import ClaimReason
-from sandfleet_operator.executors.client import duration
+from sandfleet_operator.executors.calls import duration
 from sandfleet_operator.fleet.audit.calls import is_refused
 
 BEARER = "Bearer "

@@ -17,7 +17,7 @@ from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_parent
 from sandfleet_operator.api.values import Claim, Gang, Isolation, Mark, RequestKey, Sandbox, State, Template
-from sandfleet_operator.executors.client import duration
+from sandfleet_operator.executors.calls import duration
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.plan.egress.reports import HostReport
 from sandfleet_operator.plan.scheduler.claim_queue import Queued

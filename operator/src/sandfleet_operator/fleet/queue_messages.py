@@ -4,7 +4,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.kinds.queue import Quota
 from sandfleet_operator.api.values import Amount
-from sandfleet_operator.executors.client import duration
+from sandfleet_operator.executors.calls import duration
 from sandfleet_operator.fleet.queue_views import QueueView
 from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation
 

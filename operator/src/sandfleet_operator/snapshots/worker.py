@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from sandfleet_operator.executors.client import error_detail
+from sandfleet_operator.executors.calls import error_detail
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.manifest import ID, About, Manifest, Retention, narrowed

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import CallReason, ClaimReason, SuspendReason
-from sandfleet_operator.executors.client import IN_THE_WAY
+from sandfleet_operator.executors.calls import IN_THE_WAY
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 
 OF_STORE = {

@@ -10,7 +10,7 @@ from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
 from sandfleet_operator.api.limits import BOUNDS
-from sandfleet_operator.executors.client import duration
+from sandfleet_operator.executors.calls import duration
 from sandfleet_operator.fleet.snapshots.jobs import Event
 from sandfleet_operator.plan.snapshots.manifest import ID, NAME
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
