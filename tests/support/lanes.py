@@ -28,8 +28,9 @@ FOLDERS = {
     "images": "images",
 }
 LANES = ("smoke", *dict.fromkeys(FOLDERS.values()))
-# Seconds of processor time above which a run names a pure test, and above which the test fails. They stand apart because
-# a busy machine takes two to four times as long for the same test, and the machine is not to decide whether it passes.
+# Seconds of processor time above which a run names a pure test, and above which the test fails. They stand apart
+# because a busy machine takes two to four times as long for the same test, and the machine is not to decide whether it
+# passes.
 SLOW, LIMIT = 1.0, 10.0
 # What a pure test may not do: events of Python's audit hooks.
 FORBIDDEN = {
