@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 
@@ -49,7 +50,7 @@ def test_only_the_releases_accounts_pass(values: tuple[str, ...]) -> None:
         one for one in accounts if one["metadata"]["labels"]["app.kubernetes.io/component"] in {"operator", "fleet"}
     ]
     policies = named(rendered(*values), POLICY)
-    assert len(policies) == 5
+    assert len(policies) == 6
     for one in policies:
         condition, *_ = one["spec"]["matchConditions"]
         found = set(re.findall(r"'(system:[^']+)'", condition["expression"]))
@@ -74,16 +75,51 @@ def test_no_other_account_writes_a_status_or_an_object_of_the_control_plane() ->
 def test_a_release_speaks_for_its_own_namespaces() -> None:
     assert not [one for one in named(rendered(), BINDING) if "matchResources" in one["spec"]]
     bindings = named(rendered('settings.watchNamespaces=["team-a","team-b"]'), BINDING)
+    (own,) = [one for one in bindings if one["metadata"]["name"].endswith("-own-pods")]
+    # What the release's accounts may not do they may do nowhere.
+    assert "matchResources" not in own["spec"]
+    assert own["spec"]["validationActions"] == ["Deny"]
+    bindings.remove(own)
     for one in bindings:
         (wanted,) = one["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert wanted == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b"]}
         assert one["spec"]["validationActions"] == ["Deny"]
     policies = [one["metadata"]["name"] for one in named(rendered(), POLICY)]
-    assert sorted(one["spec"]["policyName"] for one in bindings) == sorted(policies)
+    assert sorted(one["spec"]["policyName"] for one in [own, *bindings]) == sorted(policies)
 
 
-def test_the_policy_can_be_switched_off() -> None:
-    assert not [one for one in rendered("admissionPolicy.enabled=false") if one["kind"] in (POLICY, BINDING)]
+def test_the_policies_can_be_switched_off_and_the_fleet_then_asks_for_none() -> None:
+    off, on = rendered("admissionPolicy.enabled=false"), rendered()
+    assert not [one for one in off if one["kind"] in (POLICY, BINDING)]
+    asked = [settings_of(one).get("admissionPolicies", []) for one in (off, on)]
+    assert asked == [[], ["sandfleet-control-metadata"]]
+    assert asked[1] == [one["metadata"]["name"] for one in named(on, POLICY, asked[1][0])]
+    assert asked[1] == [one["metadata"]["name"] for one in named(on, BINDING, asked[1][0])]
+
+
+def settings_of(objects: tuple[Json, ...]) -> Json:
+    (found,) = named(objects, "ConfigMap", "sandfleet-settings")
+    return json.loads(found["data"]["settings.json"])
+
+
+@pytest.mark.parametrize(
+    ("values", "runtimes"),
+    [
+        ((), {"gvisor"}),
+        (('admissionPolicy.runtimeClasses=["kata"]', 'runtimeClass.name="mine"'), {"gvisor", "kata", "mine"}),
+    ],
+)
+def test_the_releases_accounts_write_no_pods_but_sandboxes(values: tuple[str, ...], runtimes: set[str]) -> None:
+    (found,) = [
+        one["spec"] for one in named(rendered(*values), POLICY) if one["metadata"]["name"].endswith("-own-pods")
+    ]
+    (rule,) = found["matchConstraints"]["resourceRules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE", "UPDATE", "DELETE"], ["pods"])
+    text = " ".join(one["expression"] for one in found["validations"])
+    (named_there,) = re.findall(r"runtimeClassName.orValue\(''\) in \[([^]]*)\]", text)
+    assert set(re.findall(r"'([^']+)'", named_there)) == runtimes
+    for word in ("kube-", "sandfleet.io/component", "hostNetwork", "hostPath", "serviceAccountToken", "oldObject.spec"):
+        assert word in text
 
 
 @pytest.mark.parametrize(("value", "mark"), [("true", "x"), ("false", " ")])

@@ -15,7 +15,10 @@ GOLDEN = Path(__file__).parent / "golden"
 NAMESPACED = 'settings.watchNamespaces=["team-a","team-b"]'
 MODES = {"rbac": (), "rbac-namespaced": (NAMESPACED,)}
 # What has no namespace, so that no Role can grant it.
-CLUSTER_SCOPED = {"namespaces", "runtimeclasses", "storageclasses", "nodes", "tokenreviews", "subjectaccessreviews"}
+CLUSTER_SCOPED = {"namespaces", "runtimeclasses", "storageclasses", "nodes", "tokenreviews", "subjectaccessreviews"} | {
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+}
 CONTROL_PLANE = ("sandfleet-operator", "sandfleet-fleet")
 
 

@@ -228,6 +228,7 @@ async def test_a_template_with_secrets_cannot_be_claimed_as_brokered(world):
         (request(contract="brokered"), "FAILED_PRECONDITION", "the template allows Autonomous"),
         (request(labels={"sandfleet.io/state": "warm"}), "INVALID_ARGUMENT", "is Kubernetes' or Sandfleet's"),
         (request(envs={"A": "x" * 60_000}), "INVALID_ARGUMENT", "is larger than"),
+        (request(envs={"A": "😀" * 45_000}), "INVALID_ARGUMENT", "is larger than"),
         (request(mounts={"/etc": ""}), "INVALID_ARGUMENT", "cannot mount /etc: /etc belongs to the system"),
         (request(mounts={"/of-template/x": ""}), "INVALID_ARGUMENT", "it lies in /of-template"),
         (fleet_pb2.ClaimRequest(request_id="r", namespace="other"), "PERMISSION_DENIED", "may not create"),

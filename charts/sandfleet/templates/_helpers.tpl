@@ -46,6 +46,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if include "sandfleet.snapshotter.runs" . }}
 {{- $own = set $own "snapshotter" true }}
 {{- end }}
+{{- if .Values.admissionPolicy.enabled }}
+{{- $own = set $own "admissionPolicies" (list (printf "%s-control-metadata" (include "sandfleet.fullname" .))) }}
+{{- end }}
 {{- merge $own .Values.settings | toJson }}
 {{- end }}
 

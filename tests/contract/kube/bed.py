@@ -13,6 +13,8 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.kube_api import KubeApi
 
+# Bytes of the annotations of one object, and of an object as etcd takes it.
+MAX_ANNOTATIONS, MAX_OBJECT = 256 << 10, 3 << 19
 # A UID that no object has.
 STRANGER = "00000000-0000-4000-8000-ffffffffffff"
 # A custom resource with a status subresource and conditions that are merged by type.

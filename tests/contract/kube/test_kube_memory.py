@@ -81,6 +81,18 @@ async def test_reads_can_be_stale(bed: Bed):
     assert (await bed.api.list(NAMESPACE)).items == ()
 
 
+async def test_answers_can_be_slow_and_others_go_on_meanwhile(bed: Bed):
+    bed.api.cluster.latency = 0.01
+    slow = asyncio.ensure_future(bed.api.create(bed.config()))
+    await asyncio.sleep(0)
+    assert not bed.api.cluster.objects.keys() & {bed.ref(CONFIG_MAP)}
+    while bed.ref(CONFIG_MAP) not in bed.api.cluster.objects:
+        await asyncio.sleep(0)
+    # It is done, and its caller does not know yet.
+    assert not slow.done()
+    assert await slow == bed.api.cluster.objects[bed.ref(CONFIG_MAP)]
+
+
 async def test_two_clients_of_one_server_see_the_same_and_fail_alone(bed: Bed):
     other = MemoryKube(bed.api.cluster)
     bed.api.fault = lambda _write: Before(Unreachable(0, "ConnectionFailed", "cut"))

@@ -4,7 +4,7 @@ Who runs these sentences has a fixture `bed`.
 """
 
 import pytest
-from contract.kube.bed import STRANGER, THING, Bed, version
+from contract.kube.bed import MAX_ANNOTATIONS, MAX_OBJECT, STRANGER, THING, Bed, version
 from sandfleet_operator.api.kube import (
     CONFIG_MAP,
     NETWORK_POLICY,
@@ -67,6 +67,33 @@ async def test_an_object_with_a_resource_version_cannot_be_created(bed: Bed):
     with pytest.raises(ServerError, match="resourceVersion should not be set"):
         await bed.api.create(bed.config(resourceVersion="1"))
     assert not await bed.there(bed.ref(CONFIG_MAP))
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize("sign", ["x", "ü", "😀"])
+async def test_annotations_are_bounded_in_bytes(bed: Bed, sign: str):
+    room = MAX_ANNOTATIONS - len("text")
+    fits = sign * (room // len(sign.encode()))
+    await bed.api.create(bed.config(annotations={"text": fits}))
+    with pytest.raises(Invalid, match="annotations: Too long") as refusal:
+        await bed.api.merge(bed.ref(CONFIG_MAP), {"metadata": {"annotations": {"text": fits + sign}}})
+    assert (refusal.value.status, refusal.value.reason) == (422, "Invalid")
+    # As a failed test of a patch: only a look at the object tells them apart.
+    patch = [{"op": "add", "path": "/metadata/annotations/more", "value": "x"}]
+    with pytest.raises(Invalid, match="annotations: Too long") as refusal:
+        await bed.api.patch(bed.ref(CONFIG_MAP), patch)
+    assert (refusal.value.status, refusal.value.reason) == (422, "Invalid")
+    with pytest.raises(Invalid) as refusal:
+        await bed.api.patch(bed.ref(CONFIG_MAP), [{"op": "test", "path": "/data/color", "value": "red"}])
+    assert (refusal.value.status, refusal.value.reason) == (422, "Invalid")
+
+
+async def test_an_object_is_bounded_by_the_store_behind_the_server(bed: Bed):
+    with pytest.raises(ServerError, match="too large"):
+        await bed.api.create(bed.thing(spec={"text": "x" * (MAX_OBJECT + 1)}))
+    assert not await bed.there(bed.ref(THING))
 
 
 # Versions and generations.

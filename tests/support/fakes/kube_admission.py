@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, Forbidden, Json, Kind, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, Forbidden, Json, Kind, Ref, failure
 from sandfleet_operator.plan.pods import names
 
 GUARDED = (CODE_SANDBOX, POD, PERSISTENT_VOLUME_CLAIM)
@@ -25,6 +25,60 @@ def written(kind: Kind, old: Json | None, new: Json) -> set[str]:
     components = {one["labels"].get(names.COMPONENT) for one in (was, now)}
     more = {names.COMPONENT} if len(components) > 1 and names.SANDBOX_COMPONENT in components else set()
     return found | more
+
+
+def denies(status: int, why: str, concerned: Callable[[Ref, Json | None, Json], bool]) -> Admit:
+    """An admission policy or webhook of the cluster, which denies what is `concerned` with a status of its choice.
+
+    A ValidatingAdmissionPolicy that names no reason answers 422 with Invalid, as a failed test of a JSON patch does.
+    """
+
+    def admit(_client: str, ref: Ref, old: Json | None, new: Json) -> None:
+        if concerned(ref, old, new):
+            doing = f"{'create' if old is None else 'patch'} {ref}"
+            said = f"{ref.kind.plural} \"{ref.name}\" is forbidden: ValidatingAdmissionPolicy 'house' denied request: {why}"
+            raise failure(doing, status, {"message": said})
+
+    return admit
+
+
+def only_sandboxes(accounts: Collection[str], runtimes: Collection[str]) -> Admit:
+    """The chart's policy on the pods that the control plane itself writes; deletions are not seen here."""
+
+    def admit(client: str, ref: Ref, old: Json | None, new: Json) -> None:
+        if client not in accounts or ref.kind != POD:
+            return
+        why = "a namespace of Kubernetes itself" if ref.namespace.startswith("kube-") else _improper(old, new, runtimes)
+        if why:
+            raise Forbidden(403, "Forbidden", f"cannot write {ref}: the control plane's pods: {why}")
+
+    return admit
+
+
+def _improper(old: Json | None, new: Json, runtimes: Collection[str]) -> str:
+    spec = new["spec"]
+    if old is not None:
+        return "" if spec == old["spec"] else "another spec"
+    volumes, containers = spec.get("volumes", ()), [*spec["containers"], *spec.get("initContainers", ())]
+    sources = [source for one in volumes for source in one.get("projected", {}).get("sources", ())]
+    said = {
+        "no sandbox": _of(new, "labels").get(names.COMPONENT) != names.SANDBOX_COMPONENT,
+        "another RuntimeClass": spec.get("runtimeClassName", "") not in runtimes,
+        "something of its node": any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
+        or any("hostPath" in one for one in volumes)
+        or any((one.get("securityContext") or {}).get("privileged") for one in containers),
+        "a token": spec.get("automountServiceAccountToken", True)
+        or any("serviceAccountToken" in source for source in sources),
+    }
+    return ", ".join(what for what, is_so in said.items() if is_so)
+
+
+def both(*admits: Admit) -> Admit:
+    def admit(client: str, ref: Ref, old: Json | None, new: Json) -> None:
+        for one in admits:
+            one(client, ref, old, new)
+
+    return admit
 
 
 def control_only(accounts: Collection[str]) -> Admit:

@@ -41,6 +41,8 @@ class MemoryCluster:
         # In the order in which they came, so that the same is always the same.
         self.waiting: dict[asyncio.Event, None] = {}
         self._made = 0
+        # Seconds until a request arrives, and again until a write is answered.
+        self.latency = 0.0
         # Looks at each write of a client before it is done.
         self.admit: Admit = lambda *_: None
 

@@ -1,6 +1,7 @@
 """An API server in memory (KubeApi) with faults on demand. tests/contract/kube holds it to the real one."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ WITH_STATUS = {
     kube.VOLUME_ATTACHMENT,
 }
 WITH_GENERATION = {kube.POD, kube.NETWORK_POLICY}
+# Bytes of keys and values of one object, and of an object in etcd.
+MAX_ANNOTATIONS, MAX_OBJECT = 256 << 10, 3 << 19
 # Only the API server writes them.
 SYSTEM = (
     "uid",
@@ -86,7 +89,7 @@ class MemoryKube(PagedLists):
 
     async def get(self, ref: Ref) -> Json:
         path(ref)
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.cluster.latency)
         objects = self._seen()[1]
         if ref not in objects:
             raise kube.NotFound(404, "NotFound", f'cannot get {ref}: {ref.kind} "{ref.name}" not found')
@@ -95,7 +98,7 @@ class MemoryKube(PagedLists):
     async def pages(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
     ) -> AsyncGenerator[Listing, None]:
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.cluster.latency)
         version, objects = self._seen()
         wanted, fitting = _wanted(kind, namespace, selector), selects_fields(fields)
         found = [obj for ref, obj in sorted(objects.items(), key=str) if wanted(ref, obj) and fitting(obj)]
@@ -210,13 +213,15 @@ class MemoryKube(PagedLists):
         if write.verb != "create":
             path(write.ref)
         # Others get their turn, as they would during a call over the network.
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.cluster.latency)
         write = Write(write.verb, write.ref, copied(write.body), write.subresource, len(self.writes))
         self.writes.append(write)
         fault = self.fault(write)
         if isinstance(fault, Before):
             raise fault.error
         done = do()
+        if self.cluster.latency:
+            await asyncio.sleep(self.cluster.latency)
         if isinstance(fault, After):
             raise fault.error
         return copied(done)
@@ -245,6 +250,7 @@ class MemoryKube(PagedLists):
             new["status"] = {"phase": "Pending"}
         if ref.kind == kube.NAMESPACE:
             new |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        _check_sizes("create", ref, new)
         self.cluster.admit(self._manager, ref, None, new)
         return self.cluster.commit(ref, new)
 
@@ -295,8 +301,19 @@ class MemoryKube(PagedLists):
             raise Invalid(422, "Invalid", f"cannot update {ref}: no new finalizers when it is being deleted")
         if "generation" in was and _without(new, "metadata", "status") != _without(old, "metadata", "status"):
             new["metadata"]["generation"] += 1
+        _check_sizes("update", ref, new)
         self.cluster.admit(self._manager, ref, old, new)
         return self.cluster.commit(ref, new)
+
+
+def _check_sizes(doing: str, ref: Ref, new: Json) -> None:
+    """As the API server does it, and the store behind it."""
+    annotations = new["metadata"].get("annotations") or {}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS:
+        why = f"metadata.annotations: Too long: may not be more than {MAX_ANNOTATIONS} bytes"
+        raise Invalid(422, "Invalid", f'cannot {doing} {ref}: {ref.kind.kind} "{ref.name}" is invalid: {why}')
+    if len(json.dumps(new)) > MAX_OBJECT:
+        raise kube.ServerError(500, "InternalError", f"cannot {doing} {ref}: etcdserver: request is too large")
 
 
 def _custom(kind: Kind) -> bool:

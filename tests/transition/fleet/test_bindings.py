@@ -237,6 +237,21 @@ async def test_a_volume_claim_that_was_there_before_its_warm_pod_is_not_used(wor
     await world.until(lambda: Ref(POD, TEAM, pod["name"]) not in world.cluster.objects)
 
 
+async def test_a_volume_claim_whose_owner_is_forged_is_not_used_either(world):
+    """The maker of a volume claim can name the warm pod as its owner: the label says who has made it."""
+    world.starts = False
+    fleet = await world.fleet()
+    await world.until(lambda: len(world.pods("warm")) == 2)
+    await world.kill(fleet)
+    pod = world.pods("warm")[0]["metadata"]
+    workspace = Ref(PERSISTENT_VOLUME_CLAIM, TEAM, names.workspace_claim_name(pod["name"]))
+    world.cluster.edit(workspace, lambda obj: obj["metadata"].pop("labels"))
+    assert world.cluster.objects[workspace]["metadata"]["ownerReferences"][0]["uid"] == pod["uid"]
+    await world.fleet()
+    world.starts = True
+    await world.until(lambda: Ref(POD, TEAM, pod["name"]) not in world.cluster.objects)
+
+
 async def test_a_claim_with_a_large_environment_is_settled_and_keeps_it(world):
     fleet = await world.fleet()
     envs = {f"NAME_{number}": "ü" * 500 for number in range(60)}

@@ -38,6 +38,9 @@ FAULTS = {
     "500": Before(kube.ServerError(500, "InternalError", "cannot write: 500")),
     "429": Before(kube.TooManyRequests(429, "TooManyRequests", "cannot write: 429", 1.0)),
     "409": Before(kube.Conflict(409, "Conflict", "cannot write: 409")),
+    # As a failed test of a patch has it, too.
+    "422": Before(kube.Invalid(422, "Invalid", "cannot write: a policy denies it")),
+    "403": Before(kube.Forbidden(403, "Forbidden", "cannot write: a policy denies it")),
 }
 WRITES = [
     *((verb, fault) for verb in ("patch", "create", "merge") for fault in FAULTS),
@@ -262,8 +265,8 @@ class Story:
         leader = self.fleets[-1]
         if not leader.serving or self.clients or self.world.flying:
             return f"no end of {leader.serving=}, {len(self.clients)} clients, {self.world.flying}"
-        found = []
         pods = {pod["metadata"]["name"]: pod for pod in self.world.pods()}
+        found = [f"{name} is known to no fleet" for name in strays(leader, pods)]
         for request in (f"r{number}" for number in range(6)):
             mine = [pod["metadata"]["name"] for pod in pods.values() if request_of(pod) == request]
             if len(mine) > 1:
@@ -350,6 +353,16 @@ def check_serving(fleet):
 
 def object_of(request):
     return object_name(RequestKey("alice", request, f"{TEAM}/fast"))
+
+
+def strays(leader, pods):
+    """Each labelled pod is known, on its way out, or another fleet's; here there is no other fleet any more."""
+    known = {one.sandbox_uid for one in leader.scheduler.inventory.all()} | set(leader._backend._runs)
+    return [
+        name
+        for name, pod in pods.items()
+        if f"{TEAM}/{name}" not in known and "deletionTimestamp" not in pod["metadata"]
+    ]
 
 
 def request_of(pod):

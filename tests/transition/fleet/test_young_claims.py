@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kinds.meta import meta_of
-from sandfleet_operator.api.kube import CODE_SANDBOX, LEASE, POD, ref_of
+from sandfleet_operator.api.kube import CODE_SANDBOX, LEASE, POD, Ref, ref_of
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import ExitCode, RequestKey, State
+from sandfleet_operator.fleet.kubernetes import backend, writer
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import object_name, read_record
 from sandfleet_operator.plan.claims.sandbox_object import code_sandbox
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_cluster import deleting
-from support.kubernetes.world import SETTINGS, TEAM, World, pool_object, template_object
+from support.kubernetes.world import SETTINGS, TEAM, World, pool_object, sandbox_object, template_object
 from transition.fleet.test_fleet_egress import OPENS
 from transition.fleet.test_fleet_kubernetes_faults import Late, owners, takes_a_pod
 from transition.nodes import ended
@@ -249,3 +251,40 @@ async def test_egress_of_a_young_session_is_asked_for(world):
     await world.claim(fleet, pool="open")
     await world.until(lambda: fleet.pretended.probed)
     assert not world.objects()
+
+
+@pytest.mark.parametrize("pool", ["fast", "none"])
+async def test_an_object_of_a_user_that_takes_its_name_ends_no_session(world, monkeypatch, pool):
+    """It goes on as its pod, and is written down when the name is free."""
+    monkeypatch.setattr(writer, "MAKE_ROOM", 0.05)
+    monkeypatch.setattr(backend, "NAME_TAKEN", Backoff(first=0.05, longest=0.05))
+    world.settings = replace(SETTINGS, young_claim_seconds=SOON)
+    kube = world.client()
+    fleet = await serving(world, kube)
+    mine = await world.claim(fleet)
+    await world.add(sandbox_object(NAME, pool=pool))
+    await world.until(lambda: tries_of(kube) >= 4 or session(fleet) is None)
+    assert (session(fleet).sandbox_id, session(fleet).state) == (mine.sandbox_id, State.CLAIMED)
+    # The other object gets no pod under the name of this session.
+    assert [ref_of(pod).name for pod in world.pods("claimed")] == [mine.sandbox_id.partition("/")[2]]
+    await world.kube.delete(Ref(CODE_SANDBOX, TEAM, NAME))
+    await world.until(lambda: [owners(pod) for pod in world.pods("claimed")] == [[NAME]])
+    assert session(fleet).sandbox_id == mine.sandbox_id
+
+
+async def test_the_object_that_took_the_name_has_its_turn_after_the_session(world, monkeypatch):
+    monkeypatch.setattr(backend, "NAME_TAKEN", Backoff(first=0.05, longest=0.05))
+    world.settings = replace(SETTINGS, young_claim_seconds=SOON)
+    kube = world.client()
+    fleet = await serving(world, kube)
+    mine = await world.claim(fleet)
+    await world.add(sandbox_object(NAME))
+    await world.until(lambda: tries_of(kube) >= 2)
+    assert await fleet.fleet.release(mine.sandbox_id)
+    await world.until(lambda: session(fleet) is not None and session(fleet).sandbox_id != mine.sandbox_id)
+    (made,) = world.objects()
+    assert session(fleet).claim.object_uid == made["metadata"]["uid"]
+
+
+def tries_of(kube):
+    return sum(write.verb == "create" and write.ref.kind == CODE_SANDBOX for write in kube.writes)

@@ -22,6 +22,7 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption, feed, observer
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
+from sandfleet_operator.fleet.kubernetes.sessions import binding
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims import record
 from sandfleet_operator.plan.pods import names, openings
@@ -208,5 +209,6 @@ MUTANTS: tuple[Mutant[Scenario], ...] = (
     ),
     Mutant("42.15", scenarios.silent_executors_of_a_tenant, ((PodExecutors, "_turn", _in_one_line),)),
     Mutant("42.16", scenarios.a_takeover_before_first_contacts, ((adoption, "warm", _warm_once_contacted),)),
+    Mutant("42.4", scenarios.a_policy_that_refuses_claims, ((binding, "tests_hold", lambda *_: False),)),
     Mutant("B.8", scenarios.marks_for_autoscalers, ((names, "SAFE_TO_EVICT", "sandfleet.io/unmarked"),)),
 )

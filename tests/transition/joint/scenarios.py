@@ -28,6 +28,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import pod_of
+from support.fakes.kube_admission import denies
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
 from transition.joint.world import Session, World, duration
@@ -534,6 +535,27 @@ async def marks_for_autoscalers(world: World) -> None:
     }
     assert marks == {True: "true", False: "false"}, marks
     await world.release(session)
+
+
+async def a_policy_that_refuses_claims(world: World) -> None:
+    """42.4: no pod is forgotten for it, and claims are told why."""
+    await world.make_pool(size=2)
+    await world.until(lambda: sum(map(is_warm, world.there(POD, "team-a").values())) == 2, "warm")
+    admit = world.cluster.admit
+    world.cluster.admit = denies(
+        422, "closed", lambda _, old, new: bool(old and is_warm(old) and names.CLAIM in new["metadata"]["annotations"])
+    )
+    for number in range(6):
+        try:
+            await world.claim("alice", f"r{number}", pool="fast", wait=5)
+        except FleetError as error:
+            assert "closed" in str(error), error
+        else:
+            raise AssertionError("a refused claim has a sandbox")
+    many = len(world.there(POD, "team-a"))
+    assert many <= 4, f"{many} pods for a pool of 2"
+    world.cluster.admit = admit
+    await world.release(await world.claim("alice", "r0", pool="fast"))
 
 
 async def tries(work: Awaitable[object]) -> None:

@@ -30,7 +30,10 @@ FAULTS = {
     "done, 500": After(kube.ServerError(500, "InternalError", "cannot write: 500")),
     "429": Before(kube.TooManyRequests(429, "TooManyRequests", "cannot write: 429", 1.0)),
     "409": Before(kube.Conflict(409, "Conflict", "cannot write: 409")),
+    "422": Before(kube.Invalid(422, "Invalid", "cannot write: a policy denies it")),
 }
+# A creation that is refused for good ends what it is for.
+PASSING = FAULTS.keys() - {"409", "422"}
 # What a claim may be answered if it gets no sandbox: an INTERNAL error has no reason.
 TRUE = frozenset(Code) - {Code.INTERNAL, Code.INVALID_ARGUMENT, Code.UNAUTHENTICATED, Code.UNIMPLEMENTED}
 
@@ -40,7 +43,7 @@ STOPS = ("None", "None", "Hold", "HoldAndDrain")
 CLAIM = st.tuples(st.just("claim"), st.sampled_from(USERS), NUMBERS, st.sampled_from(PLACES), st.sampled_from(LEASES))
 DECLARE = st.tuples(st.just("declare"), st.sampled_from(USERS), NUMBERS, st.sampled_from(PLACES))
 WRITE = st.sampled_from(
-    [("create", fault) for fault in FAULTS if fault != "409"] + [("patch", fault) for fault in FAULTS]
+    [("create", fault) for fault in FAULTS if fault in PASSING] + [("patch", fault) for fault in FAULTS]
 )
 STEPS = st.one_of(
     CLAIM,
@@ -59,6 +62,7 @@ STEPS = st.one_of(
     st.tuples(st.just("end_leader")),
     st.tuples(st.just("crash_at"), st.integers(1, 25), st.booleans()),
     st.tuples(st.just("trouble"), WRITE, st.integers(1, 4)),
+    st.tuples(st.just("slow"), st.sampled_from([0.0, 0.05, 1.0])),
     st.tuples(st.just("watches"), st.booleans()),
     st.tuples(st.just("reinstall")),
     st.tuples(st.just("deface"), NUMBERS, st.sampled_from(JUNK)),
@@ -95,6 +99,7 @@ class Story:
             await getattr(self, str(step))(*values)
             await asyncio.sleep(pause)
         self.world.faults.clear()
+        self.world.cluster.latency = 0.0
         await asyncio.gather(*self._away)
         for number in range(len(self.held)):
             await self.operate(number, "Running")
@@ -311,6 +316,10 @@ class Story:
 
     async def crash_at(self, number: int, done: bool) -> None:
         crash(self.world, number, done=done)
+
+    async def slow(self, seconds: float) -> None:
+        """The API server answers late from now on."""
+        self.world.cluster.latency = seconds
 
     async def trouble(self, what: tuple[str, str], many: int) -> None:
         verb, fault = what

@@ -31,10 +31,11 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.sandbox.observed import owner_of
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from sandfleet_operator.reconciler.housekeeping import REVISION_SECONDS
 from sandfleet_operator.reconciler.operator import RESYNC_SECONDS
-from support.fakes.kube_admission import control_only
+from support.fakes.kube_admission import both, control_only, only_sandboxes
 from support.fakes.kube_cluster import deleting
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
 from support.operator.builders import IMAGE
@@ -85,7 +86,8 @@ class World:
         self.wrong = self.cluster.wrong
         if guarded:
             # The chart's admission policy is in force.
-            self.cluster.admit = control_only({OperatorProcess.name, FleetProcess.name})
+            accounts = {OperatorProcess.name, FleetProcess.name}
+            self.cluster.admit = both(control_only(accounts), only_sandboxes(accounts, {"gvisor"}))
         self.nodes = Nodes(self.cluster)
         self.executors = Executors(self.cluster, self.clock)
         self.snapshotter = Snapshotter(self.executors)
@@ -469,6 +471,7 @@ class World:
         for ref in [one for one in self.cluster.objects if one.kind == SANDBOX_QUEUE]:
             await self.user.merge(ref, {"spec": {"nominalQuota": {"sandboxes": 1000}, "stopPolicy": "None"}})
         await self._keep_promises()
+        await self.until(lambda: not self.strays(), "known or on their way out: all pods")
         self.wrong += overdrafts(self.cluster)
         for ref in [one for one in self.cluster.objects if one.kind == CODE_SANDBOX]:
             await self.remove(ref)
@@ -500,6 +503,19 @@ class World:
             kube.CONTROLLER_REVISION,
         }
         return [ref for ref in self.cluster.objects if ref.kind in kinds and ref.namespace in SPACES]
+
+    def strays(self) -> list[str]:
+        """Each labelled pod is known, on its way out, or another fleet's; here there is no other fleet any more."""
+        if (leader := self.leader) is None:
+            return ["no fleet serves"]
+        known = {one.sandbox_uid for one in leader.fleet.scheduler.inventory.all()} | set(leader.fleet._backend._runs)
+        objects = {obj["metadata"]["uid"] for ref, obj in self.cluster.objects.items() if ref.kind == CODE_SANDBOX}
+        return [
+            str(ref)
+            for ref, pod in self.cluster.objects.items()
+            if ref.kind == POD and ref.namespace in SPACES and not deleting(pod) and owner_of(pod) not in objects
+            if f"{ref.namespace}/{ref.name}" not in known
+        ]
 
     def left(self) -> list[str]:
         """What a cluster without sandboxes, pools and templates still has of ours."""

@@ -105,6 +105,10 @@ class ClaimReason(StrEnum):
     """The released sandbox's executor has not ended in time."""
     NOT_SERVING = "NotServing"
     """The fleet is starting or stopping, or another one leads."""
+    CLAIM_REFUSED = "ClaimRefused"
+    """The API server refuses what the fleet writes for this claim: by an admission policy, a quota or a limit of size."""
+    CLAIM_TOO_LARGE = "ClaimTooLarge"
+    """What the fleet would have to write down of the claim is larger than an object of Kubernetes may have it."""
     API_SERVER_FAILED = "ApiServerFailed"
     """The API server refused or did not answer a request of the fleet."""
 

@@ -354,6 +354,18 @@ class ClaimReason(CallReason):
         "The fleet is starting or stopping, or another one leads.",
         "Retry; a Claim under the same request id.",
     )
+    CLAIM_REFUSED = (
+        "ClaimRefused",
+        Code.FAILED_PRECONDITION,
+        "The API server refuses what the fleet writes for this claim: by an admission policy, a quota or a limit of size.",
+        "The message has the API server's words. Change the claim or the policy, then claim again.",
+    )
+    CLAIM_TOO_LARGE = (
+        "ClaimTooLarge",
+        Code.INVALID_ARGUMENT,
+        "What the fleet would have to write down of the claim is larger than an object of Kubernetes may have it.",
+        "Claim with fewer or shorter labels, mounts and variables; put large values in files of the workspace.",
+    )
     API_SERVER_FAILED = (
         "ApiServerFailed",
         Code.UNAVAILABLE,

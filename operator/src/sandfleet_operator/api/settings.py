@@ -72,6 +72,9 @@ class Settings:
     young_claim_seconds: float = 5.0
     # Whether a snapshotter is installed: preempted sessions without a volume wait for it, however long it is away.
     snapshotter: bool = False
+    # ValidatingAdmissionPolicies without which the fleet does not start, each with a binding of its name. None named:
+    # each account that may create pods beside its own is trusted.
+    admission_policies: tuple[str, ...] = ()
     recovery: Recovery = Recovery()
     dns: Dns = Dns()
 

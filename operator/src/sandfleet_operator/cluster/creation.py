@@ -1,5 +1,7 @@
 """Creating one object: what the API server says against it comes back as data, so that a pure plan can decide."""
 
+from dataclasses import replace
+
 from sandfleet_operator.api.kube import (
     AlreadyExists,
     Cause,
@@ -28,9 +30,17 @@ async def create(kube: KubeApi, manifest: Json) -> Json | NotCreated:
 
 async def _found(kube: KubeApi, manifest: Json, lost: KubeError) -> Json | NotCreated:
     try:
-        return await kube.get(ref_of(manifest))
+        found = await kube.get(ref_of(manifest))
     except KubeError:
         return not_created(lost)
+    return found if _is_sent(found["metadata"], manifest["metadata"]) else replace(not_created(lost), exists=True)
+
+
+def _is_sent(found: Json, sent: Json) -> bool:
+    """Whether the object has what was sent of it that others cannot write: another account may have made it."""
+    mine = ((name, value) for field in ("labels", "annotations") for name, value in (sent.get(field) or {}).items())
+    theirs = {**(found.get("labels") or {}), **(found.get("annotations") or {})}
+    return all(theirs.get(name) == value for name, value in mine)
 
 
 def not_created(error: KubeError) -> NotCreated:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.values import Exit, Sandbox
 
@@ -53,6 +54,15 @@ class TakenError(Exception):
     """Another fleet has the sandbox."""
 
 
+class RefusedError(Exception):
+    """Where the sandbox is, its claim is refused for good. `untouched`: it is as fit for another claim as before."""
+
+    def __init__(self, problem: Problem, *, untouched: bool) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+        self.untouched = untouched
+
+
 class Backend(Protocol):
     """Starts and ends incarnations. What goes wrong with one is an event, never an exception."""
 
@@ -61,7 +71,10 @@ class Backend(Protocol):
         ...
 
     async def claim(self, sandbox: Sandbox) -> None:
-        """Binds it to its claim, if other fleets could take it too. Raises TakenError, or FleetError if that fails."""
+        """Binds it to its claim, if other fleets could take it too.
+
+        Raises TakenError and RefusedError, or FleetError if that fails.
+        """
         ...
 
     def answered(self, sandbox: Sandbox) -> float:

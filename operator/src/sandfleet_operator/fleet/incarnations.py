@@ -11,7 +11,7 @@ from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.values import Mark, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
-from sandfleet_operator.fleet.backend import Backend, TakenError
+from sandfleet_operator.fleet.backend import Backend, RefusedError, TakenError
 from sandfleet_operator.fleet.priority_gate import PriorityGate
 from sandfleet_operator.plan.scheduler.actions import Action, Bind, DropWorkspace, Gone, Resume, Start, Stop, Suspend
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
@@ -152,6 +152,9 @@ class Incarnations:
                 await self._executors.resume(sandbox)
         except TakenError:
             self._do(self._scheduler.taken(sandbox.sandbox_uid, self._clock()))
+        except RefusedError as error:
+            refused = self._scheduler.refused
+            self._do(refused(sandbox.sandbox_uid, error.problem, self._clock(), untouched=error.untouched))
         except FleetError as error:
             self._do(self._scheduler.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
         else:

@@ -28,6 +28,7 @@ from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
+from sandfleet_operator.plan.claims.patches import tests_hold
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import keys_config_map, trusting
 from sandfleet_operator.plan.sandbox.actions import (
@@ -222,9 +223,13 @@ class Applier:
     async def _patch(self, ref: Ref, operations: list[dict[str, Any]]) -> None:
         try:
             self._store.put(ref.kind, await self._kube.patch(ref, operations))
-        except (NotFound, Invalid):
-            # The object is gone or replaced: the next round decides.
+        except NotFound:
             await self.look(ref)
+        except Invalid:
+            # The object was replaced: the next round decides. Otherwise the API server does not want this write.
+            there = await self.look(ref)
+            if there is not None and tests_hold(there, operations):
+                raise
 
     async def _remove_policy(self, ref: Ref) -> None:
         """Removes the policy that the decision was based on: one that was changed or made anew since stays."""

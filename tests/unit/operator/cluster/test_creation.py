@@ -58,3 +58,12 @@ async def test_a_create_that_did_not_arrive_is_not_created():
     kube.fault = lambda _: Before(lost_reply())
     assert (await create(kube, OBJECT)).cause is Cause.BUSY
     assert REF not in kube.cluster.objects
+
+
+async def test_an_object_that_another_account_made_is_none_whose_reply_was_lost():
+    kube, labels = await a_kube(), {"app": "mine"}
+    await kube.create({**OBJECT, "data": {"made": "by another one"}})
+    kube.fault = lambda _: Before(lost_reply())
+    found = await create(kube, {**OBJECT, "metadata": {**OBJECT["metadata"], "labels": labels}})
+    assert isinstance(found, NotCreated)
+    assert (found.cause, found.exists) == (Cause.BUSY, True)

@@ -55,11 +55,14 @@ def fate(pod: Pod, record: Record | None, here: LeaderTerm) -> Fate:
         return Fate.REMOVE if over or not own else Fate.WARM
     if state == PodState.RETIRING.value:
         return Fate.LEAVE if pod.deleting else Fate.REMOVE
-    if record is None or pod.deleting:
+    if pod.deleting:
         return Fate.LEAVE
     if pod.owner:
         # Its CodeSandbox decides, and takes it along when it goes.
-        return Fate.SESSION
+        return Fate.LEAVE if record is None else Fate.SESSION
+    if record is None:
+        # No fleet can go on with a claim that cannot be read, and no object ends it.
+        return Fate.REMOVE if state == PodState.CLAIMED.value else Fate.LEAVE
     if record.number > here.fencing:
         # Of who leads now: this fleet's time is over.
         return Fate.LEAVE
@@ -81,9 +84,11 @@ def served_of(text: str, fencing: int) -> int:
     return number if number < fencing else 0
 
 
-def is_in_reach(pod: Pod) -> bool:
+def is_in_reach(pod: Pod, record: Record | None) -> bool:
     """Whether a fleet may still be about to hand it out, or to go on with its claim."""
-    return not pod.deleting and pod.labels.get(names.STATE) in {PodState.WARM.value, PodState.CLAIMED.value}
+    state = pod.labels.get(names.STATE)
+    is_claimed = state == PodState.CLAIMED.value and record is not None
+    return not pod.deleting and (is_claimed or state == PodState.WARM.value)
 
 
 def may_lack_volume(pod: Pod) -> bool:

@@ -38,9 +38,9 @@ from sandfleet_operator.fleet.queue_messages import explanation_message, queue_m
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.claims import check_reviewable
 from sandfleet_operator.fleet.usage.meter import UsageMeter, unmetered
-from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
+from sandfleet_operator.plan.claims.record import checked_size, volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
+from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON, envs_size
 from sandfleet_operator.plan.scheduler.claim_queue import Place
 
 # The subresource that roles name for access to a sandbox; the API server serves nothing under it.
@@ -80,7 +80,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         self.check_serving("claim")
         contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
-        claim = self._requested(caller, request, recipe, traceparent)
+        claim = checked_size(self._requested(caller, request, recipe, traceparent))
         if claim.contract == Contract.REVIEWED.value:
             check_reviewable(request)
         await self._may_wait(caller, claim)
@@ -118,9 +118,9 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
             if names.is_reserved(label):
                 why = f"label {label[:100]!r} is Kubernetes' or Sandfleet's"
                 raise ClaimReason.INVALID_LABEL.error(f"cannot claim: {why}", label[:100])
-        size = sum(len(name) + len(value) for name, value in claim.envs.items())
-        if size > MAX_ENVS_JSON // 2:
-            why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
+        # As its pod has it, of which other variables are to have their share.
+        if (size := envs_size(claim.envs)) > MAX_ENVS_JSON // 2:
+            why = f"the environment of {size} bytes as JSON is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
         if recipe.wanted is not None:
             # The executor would refuse what overlaps with the template's, but only after a pod was bound.

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import (
@@ -28,7 +29,7 @@ from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks
-from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
+from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, RefusedError, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
 from sandfleet_operator.fleet.kubernetes.sessions.binding import bind, unsettled
 from sandfleet_operator.fleet.kubernetes.sessions.modes import Modes
@@ -50,6 +51,9 @@ from sandfleet_operator.plan.sandbox.binding import settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.scheduler.sessions.recovery import ends_session
+
+# Before the object of a claim whose name a user's object has is tried again.
+NAME_TAKEN = Backoff(first=1.0, longest=60.0)
 
 _LOG = logging.getLogger(__name__)
 
@@ -175,10 +179,12 @@ class KubernetesBackend:
 
     async def _end_written(self, run: Run, sandbox: Sandbox, end: Exit) -> None:
         """Tells the end of a young session's pod once the operator can recover the session."""
-        await self._recorder.write(run, sandbox)
-        if run.object is not None and self._runs.get(run.key) is run:
-            del self._runs[run.key]
-            self._events.put_nowait(Exited(run.key, end))
+        is_settled = await self._recorder.write(run, sandbox)
+        if self._runs.get(run.key) is not run or (is_settled and run.object is None):
+            return
+        del self._runs[run.key]
+        lost = Removed(run.key, EndReason.POD_LOST.value)
+        self._events.put_nowait(Exited(run.key, end) if is_settled else lost)
 
     async def next_event(self) -> Event:
         return await self._events.get()
@@ -260,10 +266,16 @@ class KubernetesBackend:
                 # The pod is there for others to see: who wants the workspace as well is seen now, or sees it.
                 await self._workspaces.only_for(run.ref, record.workspace)
             patch = claim_patch(run.uid, record, recipe.egress_class, copied)
-            if not await bind(self._kube, self._writer, run.ref, run.uid, (record, patch)):
+            try:
+                await bind(self._kube, self._writer, run.ref, run.uid, (record, patch))
+            except TakenError:
                 self._runs.pop(run.key, None)
                 asyncio.get_running_loop().call_soon(self._lost, run.ref)
-                raise TakenError
+                raise
+            except RefusedError as error:
+                # What may have been sent is still to be undone with the pod.
+                run.record = None if error.untouched else record
+                raise
             run.claimed = True
 
     def answered(self, sandbox: Sandbox) -> float:
@@ -277,9 +289,10 @@ class KubernetesBackend:
         return left
 
     async def record(self, sandbox: Sandbox) -> None:
-        run = self._runs.get(sandbox.sandbox_uid)
-        if run is not None:
-            await self._recorder.write(run, sandbox)
+        run, tries = self._runs.get(sandbox.sandbox_uid), 0
+        while run is not None and self._runs.get(run.key) is run and not await self._recorder.write(run, sandbox):
+            tries += 1
+            await asyncio.sleep(NAME_TAKEN.after(tries))
 
     async def suspend(self, sandbox: Sandbox) -> None:
         """The operator ends the pod of a CodeSandbox that is suspended."""
@@ -344,6 +357,9 @@ class KubernetesBackend:
             self._unbound(ref)
             return
         if sandbox.claim.object_uid == made.meta.uid and settled_binding(made) is None:
+            self._unbound(ref)
+        elif told(made) is None:
+            # It had the name of this session only, and may have one of its own now.
             self._unbound(ref)
         elif _ends_with(sandbox, made):
             with suppress(NotLeadingError):

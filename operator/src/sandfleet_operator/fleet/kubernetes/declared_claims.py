@@ -15,6 +15,7 @@ from sandfleet_operator.api.validate import MAX_WAIT
 from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.fleet.convert import LEAST_SHARED_PERIOD, SNAPSHOT_PERIOD
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.plan.claims.record import checked_size
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 
@@ -65,7 +66,7 @@ class DeclaredClaims:
 
     def _requested(self, sandbox: CodeSandbox) -> Claim:
         """Raises FleetError where the pool has another contract."""
-        claim = claim_of(sandbox, self._queue_of(sandbox))
+        claim = checked_size(claim_of(sandbox, self._queue_of(sandbox)))
         pool = self._fleet.scheduler.pool(claim.pool)
         if pool is None:
             return claim

@@ -25,6 +25,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.policies import check_policies
 from sandfleet_operator.cluster.reflector import TURN, Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
@@ -100,7 +101,7 @@ class KubernetesFleet:
         listens: Callable[[Pod], bool],
         authority: Callable[[], str] = lambda: "",
     ) -> None:
-        self._authority = authority
+        self._authority, self._policies = authority, settings.admission_policies
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self.store = self._store = Store(in_order=(CODE_SANDBOX,))
         self.catalog = Catalog(store, settings)
@@ -201,7 +202,11 @@ class KubernetesFleet:
         return sorted(found)
 
     async def lead(self, fencing: int) -> None:
-        """Takes over what exists, then serves until it is cancelled. Raises KubeError if the takeover fails."""
+        """Takes over what exists, then serves until it is cancelled.
+
+        Raises KubeError if the takeover fails, and UnguardedError where others could have made the pods that it finds.
+        """
+        await check_policies(self._kube, self._policies)
         await self._reflectors.synced()
         # The watches may be behind the last write of the previous leader.
         await self._reflectors.catch_up()

@@ -170,7 +170,7 @@ class Observer:
     def _discard(self, key: str, pod: Pod, record: Record | None) -> None:
         """Removes a pod that no fleet is to use."""
         ref = Ref(POD, key.partition("/")[0], pod.name)
-        if adoption.is_in_reach(pod):
+        if adoption.is_in_reach(pod, record):
             self._writer.discard_later(ref, pod.uid, record)
         else:
             self._writer.delete_later(ref, pod.uid)
@@ -273,6 +273,10 @@ class Observer:
             self._ended(name, sandbox, gone=gone)
             return
         binding = self._binding(sandbox)
+        known = self.session_of(name)
+        if known is not None and known.claim is not None and not known.claim.object_uid and binding is None:
+            # It has the name of a claim that is not written down yet: looked at again when that is over.
+            return
         if adoption.wants_pool(sandbox, binding):
             self._declared.ask(name, sandbox)
         elif binding is not None:

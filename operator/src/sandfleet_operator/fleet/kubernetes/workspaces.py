@@ -121,7 +121,9 @@ async def has_own_volume(writer: Writer, pod: Ref, pod_uid: str) -> bool:
         found = await writer.look(Ref(PERSISTENT_VOLUME_CLAIM, pod.namespace, names.workspace_claim_name(pod.name)))
     except NotLeadingError:
         return True
-    return found is not None and owner_of(found, "Pod") == pod_uid
+    # The maker of a volume claim can name any owner; the label is the control plane's to write.
+    made_for = (found["metadata"].get("labels") or {}).get(names.SANDBOX) if found is not None else None
+    return found is not None and made_for == pod.name and owner_of(found, "Pod") == pod_uid
 
 
 async def settle(writer: Writer, owner: Meta, binding: Binding, workspace: str) -> None:

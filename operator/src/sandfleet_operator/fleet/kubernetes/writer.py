@@ -28,7 +28,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.table import encode
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
-from sandfleet_operator.plan.claims.patches import owner_patch, retire_patch
+from sandfleet_operator.plan.claims.patches import owner_patch, retire_patch, tests_hold
 from sandfleet_operator.plan.claims.record import Record, record_text
 from sandfleet_operator.plan.claims.sandbox_object import bound_annotations, code_sandbox
 from sandfleet_operator.plan.pods import names
@@ -52,6 +52,10 @@ T = TypeVar("T")
 
 class RefusedError(Exception):
     """The API server does not take the object, and never will."""
+
+
+class NameTakenError(Exception):
+    """An object of a user has the name that is the claim's."""
 
 
 class Writer:
@@ -162,7 +166,7 @@ class Writer:
     ) -> Meta | None:
         """The CodeSandbox of a claim, written with its pod; None if it names another pod.
 
-        Raises RefusedError and NotLeadingError.
+        Raises RefusedError, NameTakenError and NotLeadingError.
 
         `is_there` says whether the pod still exists: a declared CodeSandbox never gets one that is gone.
         """
@@ -181,7 +185,10 @@ class Writer:
             found = made or await self.look(ref)
             ours = made is not None or (lost[0] and found is not None and _names(found, pod.name, pod_uid))
             if found is not None and not ours:
-                if asyncio.get_running_loop().time() > give_up or not await self._makes_room(ref, found, record):
+                if not await self._makes_room(ref, found, record):
+                    await self._check_is_claims(found)
+                    return None
+                if asyncio.get_running_loop().time() > give_up:
                     return None
                 found = None
             if found is not None:
@@ -198,6 +205,15 @@ class Writer:
             return False
         await self.delete(ref, found["metadata"]["uid"])
         return True
+
+    async def _check_is_claims(self, found: Json) -> None:
+        """Raises NameTakenError unless a fleet has made the object, for another pod or one that it says it has."""
+        made, hinted = readable(found), _told(found)
+        if made is not None and settled_binding(made) is not None:
+            return
+        pod = await self.look(Ref(POD, found["metadata"]["namespace"], hinted.pod)) if hinted is not None else None
+        if made is None or pod is None or binding_of(made, [pod_of(pod)]) is None:
+            raise NameTakenError(f"an object of a user has the name {found['metadata']['name']}")
 
     async def _made(self, manifest: Json, lost: list[bool]) -> Json | None:
         try:
@@ -304,7 +320,10 @@ class Writer:
         await self.patch(pod, owner_patch(pod_uid, record, owner))
 
     async def patch(self, ref: Ref, operations: list[Json]) -> bool:
-        """Whether it is done: not where a test fails, or there is no such object. Raises NotLeadingError."""
+        """Whether it is done: not where a test fails, or there is no such object. Raises NotLeadingError.
+
+        What the API server refuses for another reason is tried again, as all writes are.
+        """
         return await self.patched(ref, operations) is not None
 
     async def patched(self, ref: Ref, operations: list[Json]) -> Json | None:
@@ -314,7 +333,12 @@ class Writer:
     async def _patched(self, ref: Ref, operations: list[Json]) -> Json | None:
         try:
             found = await self._kube.patch(ref, operations, brief=True)
-        except (Invalid, NotFound):
+        except NotFound:
+            return None
+        except Invalid:
+            there = await self._found(ref)
+            if there is not None and tests_hold(there, operations):
+                raise
             return None
         meta: Json = found["metadata"]
         return meta

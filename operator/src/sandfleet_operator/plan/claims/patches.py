@@ -3,7 +3,7 @@
 This holds for any number of fleets. Binding leaves the record of the claim on the pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kube import Json
@@ -88,6 +88,21 @@ def journal_patch(pod_uid: str, text: str) -> list[Json]:
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
         {"op": "add", "path": annotation_path(names.JOURNAL_HEAD), "value": text},
     ]
+
+
+def tests_hold(obj: Json, patch: Sequence[Json]) -> bool:
+    """Whether the patch finds the object as it expects it: an API server that refuses it then refuses the write itself.
+
+    The API server answers both with 422.
+    """
+    return all(_at(obj, one["path"]) == one["value"] for one in patch if one["op"] == "test")
+
+
+def _at(obj: Json, path: str) -> object:
+    found: object = obj
+    for part in path.split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
 
 
 def _label(key: str) -> str:

@@ -18,6 +18,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
 from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_id, check_labels, trace_parent
 from sandfleet_operator.api.values import Amount, Claim, Gang, Mark, RequestKey, marks_of
@@ -25,6 +26,7 @@ from sandfleet_operator.api.values import Amount, Claim, Gang, Mark, RequestKey,
 # Of what this release writes. It is not written as long as it is the first one.
 VERSION = 1
 NAME_DIGITS = 20
+# Bytes of its text, for who writes it as for who reads it. All annotations of an object may have 256 KiB.
 MAX_RECORD = 192 << 10
 MAX_TEXT = 256
 # Of a Lease's leaseTransitions.
@@ -309,6 +311,15 @@ def record_text(record: Record) -> str:
     return _spelled(said)
 
 
+def checked_size(claim: Claim) -> Claim:
+    """Asked of each claim before it is taken: a larger one would bind no pod, or no other fleet could read it."""
+    size = len(record_text(record_of(claim, MAX_FENCING, MAX_TIME)).encode())
+    if size > MAX_RECORD:
+        why = f"its record of {size} bytes is larger than {MAX_RECORD}"
+        raise ClaimReason.CLAIM_TOO_LARGE.error(f"cannot claim: {why}")
+    return claim
+
+
 def short_text(record: Record) -> str:
     """Without what the CodeSandbox's spec has as well."""
     return _spelled(
@@ -323,7 +334,7 @@ def _spelled(said: Mapping[str, object]) -> str:
 def read_record(text: str) -> Record | None:
     """None if the text is no record. The fleet writes records, but people may break or forge them: any text is safe."""
     try:
-        said = json.loads(text) if len(text) <= MAX_RECORD else None
+        said = json.loads(text) if len(text) <= MAX_RECORD and len(text.encode()) <= MAX_RECORD else None
         # What is nested too deeply to be written again is no record.
         _spelled(as_type(said, dict, ""))
         return replace(decode(Record, said, ""), text=text)

@@ -395,9 +395,14 @@ def _check_egress(wish: Egress, allowed: Egress, whose: str = TEMPLATE) -> None:
         raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, message)
 
 
+def envs_size(envs: Mapping[str, str]) -> int:
+    """Bytes of the environment as a pod has it."""
+    return len(json.dumps(dict(envs)))
+
+
 def _check_envs(envs: Mapping[str, str]) -> None:
     check_envs(envs, doing="set the environment")
-    size = len(json.dumps(dict(envs)))
+    size = envs_size(envs)
     if size > MAX_ENVS_JSON:
         why = f"{size} bytes as JSON are more than {MAX_ENVS_JSON}"
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot set the environment: {why}")

@@ -155,18 +155,19 @@ def volume_claim_name(seen: Observed) -> str:
 def comes_with_bound_pod(found: Volume, seen: Observed) -> bool:
     """Whether an unrecorded volume claim belongs to the bound pod, or to one that the fleet has given.
 
-    The annotation alone gives no access to files.
+    The annotation alone gives no access to files, nor does an owner: the maker of a volume claim names any.
     """
-    meta, pod = seen.sandbox.meta, seen.pod
+    meta, pod, of = seen.sandbox.meta, seen.pod, found.labels.get(names.SANDBOX)
     if pod is not None and pod.owner == meta.uid and found.pod_owner == pod.uid:
         return pod.workspace_claim == found.name
     if pod is not None and is_bound(pod, seen):
         return pod.workspace_claim in {"", found.name}
-    if found.owner == meta.uid or found.labels.get(names.SANDBOX) == meta.name:
+    if of == meta.name:
         return True
     # The bound pod is gone, and the volume claim was made for it.
     bound = seen.claimed_pod
-    return bound is not None and found.pod_owner == bound[1] and (pod is None or pod.uid != bound[1])
+    is_gone = bound is not None and (pod is None or pod.uid != bound[1])
+    return bound is not None and is_gone and (of, found.pod_owner) == bound
 
 
 def volume(seen: Observed, wanted: Effective) -> VolumeRound:
@@ -205,7 +206,7 @@ def volume(seen: Observed, wanted: Effective) -> VolumeRound:
 def _of_another(seen: Observed, found: Volume) -> Finding | None:
     """Why a volume claim of the right name is not this sandbox's; None if it may be."""
     meta, of = seen.sandbox.meta, found.labels.get(names.SANDBOX, "")
-    if found.owner == meta.uid or seen.sandbox.spec.workspace.claim_name:
+    if (found.owner == meta.uid and of == meta.name) or seen.sandbox.spec.workspace.claim_name:
         return None
     if found.pod_owner:
         why = f"volume claim {found.name} belongs to a pod that waits for a claim"

@@ -107,6 +107,14 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The API server does not take this claim, and would not take it with another sandbox."""
+
+    key: RequestKey
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class Hindered:
     """The API server did not let a start be made. The claim that it was for, if any, waits again, without a failure."""
 
@@ -114,4 +122,4 @@ class Hindered:
     why: NotCreated
 
 
-Outcome = Lost | SessionBegun | SessionResumed | Taken | Hindered
+Outcome = Lost | SessionBegun | SessionResumed | Taken | Refused | Hindered

@@ -25,6 +25,7 @@ from sandfleet_operator.plan.scheduler.actions import (
     Hindered,
     Lost,
     Outcome,
+    Refused,
     Resume,
     SessionBegun,
     SessionResumed,
@@ -184,6 +185,21 @@ def taken(sandbox: Sandbox) -> Step:
             return Step(None)
         case _:
             raise ImpossibleEventError("taken", sandbox)
+
+
+def refused(sandbox: Sandbox, problem: Problem, *, untouched: bool) -> Step:
+    """Its claim is refused for good. `untouched`: another claim may have the sandbox."""
+    claim = sandbox.claim
+    match sandbox.state:
+        case State.CLAIMED if not sandbox.bound and claim is not None and untouched and not claim.workspace_id:
+            free = replace(sandbox, state=State.WARM, claim=None, lease_expires=None, answered=True, arrived=None)
+            return Step(replace(free, warm=False), outcome=Refused(claim.key, problem))
+        case State.CLAIMED if not sandbox.bound and claim is not None:
+            return _ending(sandbox, problem.reason, Refused(claim.key, problem))
+        case State.ENDED:
+            return Step(sandbox)
+        case _:
+            raise ImpossibleEventError("refused", sandbox)
 
 
 def recovered(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:

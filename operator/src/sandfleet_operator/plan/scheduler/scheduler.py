@@ -269,6 +269,13 @@ class Scheduler:
             return []
         return self._apply(sandbox, lifecycle.taken(sandbox), now)
 
+    def refused(self, sandbox_uid: str, problem: Problem, now: float, *, untouched: bool) -> list[Action]:
+        """The API server refuses the claim of this sandbox, which is fit for another one if it is `untouched`."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        return self._apply(sandbox, lifecycle.refused(sandbox, problem, untouched=untouched), now)
+
     def recovered(self, sandbox_id: str, sandbox_uid: str, now: float) -> list[Action]:
         """The operator has replaced the executor of a session, or started that of a resumed one."""
         sandbox = self.inventory.get(sandbox_id)

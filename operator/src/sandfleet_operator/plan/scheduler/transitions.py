@@ -6,7 +6,17 @@ from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Hindered, Lost, SessionResumed, Taken
+from sandfleet_operator.plan.scheduler.actions import (
+    Action,
+    Answer,
+    Gone,
+    Hindered,
+    Lost,
+    Outcome,
+    Refused,
+    SessionResumed,
+    Taken,
+)
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.ended_claims import REMEMBERED, EndedClaims
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -50,15 +60,24 @@ class Transitions:
             self._queues.released(last, now)
         if last is not None and last.state is State.ENDED:
             actions += self._refuse_resume(sandbox, last.ended_reason)
-        if isinstance(step.outcome, Lost):
-            actions += self._lost(sandbox, step.outcome, now)
-        elif isinstance(step.outcome, SessionResumed) and after is not None:
+        if isinstance(step.outcome, SessionResumed) and after is not None:
             actions += self.answer(after)
-        elif isinstance(step.outcome, Hindered):
-            self._hindered(sandbox, step.outcome, now)
-        elif isinstance(step.outcome, Taken):
-            self._queues.requeue(step.outcome.key, failures=0)
-        return actions
+        return [*actions, *self._without_sandbox(sandbox, step.outcome, now)]
+
+    def _without_sandbox(self, sandbox: Sandbox, outcome: Outcome | None, now: float) -> list[Action]:
+        """What becomes of the claim that has not got the sandbox."""
+        match outcome:
+            case Lost():
+                return self._lost(sandbox, outcome, now)
+            case Hindered():
+                self._hindered(sandbox, outcome, now)
+            case Taken(key):
+                self._queues.requeue(key, failures=0)
+            case Refused(key, problem):
+                # It has no sandbox any more that would be undone with it.
+                waiting = self._queues.requeue(key, failures=0)
+                return self.refuse(waiting, problem, now) if waiting else []
+        return []
 
     def begin_session(self, sandbox_id: str, now: float) -> list[Action]:
         """Answers the claim of the sandbox."""

@@ -1,17 +1,30 @@
 """The record of a claim, which pods keep across upgrades."""
 
+import bisect
 import json
 import math
 from dataclasses import fields, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import table
 from sandfleet_operator.api.validate import check_claim
 from sandfleet_operator.api.values import Claim, RequestKey, Template
-from sandfleet_operator.plan.claims.record import Record, claim_of, read_record, record_of, record_text
+from sandfleet_operator.plan.claims.record import (
+    MAX_FENCING,
+    MAX_RECORD,
+    MAX_TIME,
+    Record,
+    checked_size,
+    claim_of,
+    read_record,
+    record_of,
+    record_text,
+)
 from sandfleet_operator.plan.claims.sandbox_object import code_sandbox
 
 # Written by the release before the fields of the custom resources were renamed: one with every field, one with the
@@ -146,3 +159,27 @@ def test_what_a_caller_may_claim_can_be_read_back():
     assert record.traceparent == ""
     assert claim_of(record, "team/fast").mounts == claim.mounts
     assert read_record(record_text(record)) == record
+
+
+@pytest.mark.parametrize("sign", ["x", "ü", "😀"])
+def test_a_claim_is_refused_where_no_fleet_could_read_its_record(sign):
+    """One bound for who writes and who reads, in bytes."""
+
+    def claim(many):
+        return Claim(key=RequestKey("u", "r", "n"), envs={"A": sign * many})
+
+    most = bisect.bisect_left(range(MAX_RECORD), 1, key=lambda many: is_refused(claim(many))) - 1
+    text = record_text(record_of(checked_size(claim(most)), MAX_FENCING, MAX_TIME))
+    assert MAX_RECORD - 12 < len(text.encode()) <= MAX_RECORD
+    assert read_record(text) is not None
+    with pytest.raises(FleetError, match="larger than 196608"):
+        checked_size(claim(most + 1))
+    assert read_record(record_text(record_of(claim(most + 1), MAX_FENCING, MAX_TIME))) is None
+
+
+def is_refused(claim):
+    try:
+        checked_size(claim)
+    except FleetError:
+        return True
+    return False

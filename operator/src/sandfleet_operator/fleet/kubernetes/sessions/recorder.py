@@ -13,7 +13,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
 from sandfleet_operator.fleet.kubernetes.sessions.run import Run
 from sandfleet_operator.fleet.kubernetes.workspaces import settle
-from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
+from sandfleet_operator.fleet.kubernetes.writer import NameTakenError, RefusedError, Writer
 from sandfleet_operator.plan.claims.record import Record
 from sandfleet_operator.plan.claims.young import may_be_young, young_left
 from sandfleet_operator.plan.pods import names
@@ -72,22 +72,26 @@ class Recorder:
         pod = self.pod_of(run)
         return pod.workspace_claim if pod else names.workspace_claim_name(run.ref.name)
 
-    async def write(self, run: Run, sandbox: Sandbox) -> None:
-        """Once: a claim that is written down, or over, is left alone."""
+    async def write(self, run: Run, sandbox: Sandbox) -> bool:
+        """Once: a claim that is written down, or over, is left alone. False where a user's object has its name."""
         record, recipe = run.record, self._catalog.recipe(sandbox.pool)
         if record is None:
-            return
+            return True
         # Asked now: the pod may be gone by the time of the write.
         workspace = self.workspace_of(run)
         async with run.lock:
             if self._runs.run(run.key) is not run or run.object is not None:
-                return
+                return True
             made_of = (recipe.template, recipe.pool) if recipe else (sandbox.template, "")
             try:
                 await self._written(run, record, made_of, workspace)
             except NotLeadingError as error:
                 # The present leader finds the claim on the pod.
                 _LOG.info("claim %s is not written down: %s", run.key, error)
+            except NameTakenError as error:
+                _LOG.warning("claim %s is not written down yet, and goes on as its pod: %s", run.key, error)
+                return False
+        return True
 
     async def _written(self, run: Run, record: Record, made_of: tuple[str, str], workspace: str) -> None:
         try:
