@@ -541,9 +541,13 @@ async def a_policy_that_refuses_claims(world: World) -> None:
     """42.4: no pod is forgotten for it, and claims are told why."""
     await world.make_pool(size=2)
     await world.until(lambda: sum(map(is_warm, world.there(POD, "team-a").values())) == 2, "warm")
-    admit = world.cluster.admit
-    world.cluster.admit = denies(
-        422, "closed", lambda _, old, new: bool(old and is_warm(old) and names.CLAIM in new["metadata"]["annotations"])
+    admit, world.cluster.admit = (
+        world.cluster.admit,
+        denies(
+            422,
+            "closed",
+            lambda _, old, new: bool(old and is_warm(old) and names.CLAIM in new["metadata"]["annotations"]),
+        ),
     )
     for number in range(6):
         try:
@@ -552,8 +556,7 @@ async def a_policy_that_refuses_claims(world: World) -> None:
             assert "closed" in str(error), error
         else:
             raise AssertionError("a refused claim has a sandbox")
-    many = len(world.there(POD, "team-a"))
-    assert many <= 4, f"{many} pods for a pool of 2"
+    assert len(world.there(POD, "team-a")) <= 4, "pods for a pool of 2"
     world.cluster.admit = admit
     await world.release(await world.claim("alice", "r0", pool="fast"))
 
