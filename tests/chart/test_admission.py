@@ -118,6 +118,8 @@ def test_the_releases_accounts_write_no_pods_but_sandboxes(values: tuple[str, ..
     text = " ".join(one["expression"] for one in found["validations"])
     (named_there,) = re.findall(r"runtimeClassName.orValue\(''\) in \[([^]]*)\]", text)
     assert set(re.findall(r"'([^']+)'", named_there)) == runtimes
+    # The leader of the fleet marks its own pod.
+    assert f"request.operation == 'UPDATE' && request.namespace == '{NAMESPACE}'" in text
     for word in ("kube-", "sandfleet.io/component", "hostNetwork", "hostPath", "serviceAccountToken", "oldObject.spec"):
         assert word in text
 

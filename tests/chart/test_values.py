@@ -80,14 +80,19 @@ def settings_of(*values: str) -> Settings:
     return Settings.parse(json.loads(config_map["data"]["settings.json"]))
 
 
-def test_the_settings_default_to_the_programs_own_but_for_the_one_image_that_is_allowed() -> None:
-    assert settings_of() == Settings(control_plane_namespace=NAMESPACE, allowed_images=("sandfleet/executor:*",))
+def test_the_settings_default_to_the_programs_own_but_for_the_image_and_the_policy_of_the_chart() -> None:
+    wanted = Settings(
+        control_plane_namespace=NAMESPACE,
+        allowed_images=("sandfleet/executor:*",),
+        admission_policies=("sandfleet-control-metadata",),
+    )
+    assert settings_of() == wanted
 
 
 def test_every_setting_is_a_value_of_the_chart() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["settings"]
-    # The chart itself knows the namespace, and whether there is a snapshotter.
-    assert len(values) == len(fields(Settings)) - 2
+    # The chart itself knows the namespace, its policies, and whether there is a snapshotter.
+    assert len(values) == len(fields(Settings)) - 3
     assert Settings.parse({**values, "controlPlaneNamespace": "x"}).control_plane_namespace == "x"
 
 

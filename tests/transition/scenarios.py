@@ -204,9 +204,8 @@ async def claimed_without_operator(world: World, *, settled: bool) -> None:
     await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people=mine)}})
     if settled:
         owners = [names.owned_by("CodeSandbox", code_sandbox(world.cluster.objects[SANDBOX]).meta)]
-        await world.user.merge(
-            Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{WARM}"), {"metadata": {"ownerReferences": owners}}
-        )
+        given = {"ownerReferences": owners, "labels": names.own_labels(**{names.SANDBOX: NAME})}
+        await world.user.merge(Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{WARM}"), {"metadata": given})
         binding = {"podName": WARM, "podUID": uid, "claim": record_text(_record(mine))}
         await world.user.merge(SANDBOX, {"status": {"binding": binding}}, "status")
 

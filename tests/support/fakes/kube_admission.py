@@ -42,13 +42,18 @@ def denies(status: int, why: str, concerned: Callable[[Ref, Json | None, Json], 
     return admit
 
 
-def only_sandboxes(accounts: Collection[str], runtimes: Collection[str]) -> Admit:
-    """The chart's policy on the pods that the control plane itself writes; deletions are not seen here."""
+def only_sandboxes(accounts: Collection[str], runtimes: Collection[str], home: str = "") -> Admit:
+    """The chart's policy on the pods that the control plane itself writes; deletions are not seen here.
+
+    `home` is the control plane's own namespace.
+    """
 
     def admit(client: str, ref: Ref, old: Json | None, new: Json) -> None:
         if client not in accounts or ref.kind != POD:
             return
-        why = "a namespace of Kubernetes itself" if ref.namespace.startswith("kube-") else _improper(old, new, runtimes)
+        is_own = old is not None and ref.namespace == home
+        is_closed = ref.namespace.startswith("kube-") and not is_own
+        why = "a namespace of Kubernetes itself" if is_closed else _improper(old, new, runtimes)
         if why:
             raise Forbidden(403, "Forbidden", f"cannot write {ref}: the control plane's pods: {why}")
 

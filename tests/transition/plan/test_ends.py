@@ -95,7 +95,7 @@ ENDS = {
         0,
     ),
     "the warm pod of a claim was gone before it was recorded": (
-        gone(sandbox=sandbox(bound=WARM, settled=True), volume=warm_volume(owner=META.uid, pod_owner="")),
+        gone(sandbox=sandbox(bound=WARM, settled=True), volume=volume(name=WARM_CLAIM)),
         "PodDeleted",
         0,
     ),

@@ -317,10 +317,13 @@ class Observer:
     def look_at_sandbox(self, ref: Ref) -> None:
         """What it was waiting for is settled, or it was never written and its session is over."""
         obj, name = self._store.get(ref), f"{ref.namespace}/{ref.name}"
+        is_over = self.session_of(name) is None
+        if is_over:
+            # The object may get a session of its own.
+            self._ids.forget(name)
         if obj is not None:
             self.sandbox(obj, gone=False)
-        elif self.session_of(name) is None:
-            self._ids.forget(name)
+        elif is_over:
             self._egresses.forget(name)
 
     def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
