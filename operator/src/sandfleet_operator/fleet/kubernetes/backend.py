@@ -142,7 +142,7 @@ class KubernetesBackend:
             self._over(run, pod, gone=gone)
         elif pod.deleting and run.young is not None:
             # The operator recovers what is written down by the time that the pod is gone.
-            self._background.begin(self._recorder.write(run, run.young), f"write down {run.key}")
+            self._background.begin(self._write_young(run, run.young), f"write down {run.key}")
         elif not run.said_ready and not pod.deleting and self._listens(pod):
             run.said_ready = True
             self._events.put_nowait(Ready(run.key, pod.address))
@@ -176,6 +176,10 @@ class KubernetesBackend:
         if not gone and run.object is None and not pod.deleting:
             # Only the fleet removes a pod without a CodeSandbox.
             self._writer.delete_later(run.ref, pod.uid)
+
+    async def _write_young(self, run: Run, sandbox: Sandbox) -> None:
+        """Once: the end of its pod comes next, and asks whether it could be written down."""
+        await self._recorder.write(run, sandbox)
 
     async def _end_written(self, run: Run, sandbox: Sandbox, end: Exit) -> None:
         """Tells the end of a young session's pod once the operator can recover the session."""
