@@ -273,14 +273,19 @@ class Observer:
             self._ended(name, sandbox, gone=gone)
             return
         binding = self._binding(sandbox)
-        known = self.session_of(name)
-        if known is not None and known.claim is not None and not known.claim.object_uid and binding is None:
+        if binding is None and self._is_unwritten(name):
             # It has the name of a claim that is not written down yet: looked at again when that is over.
             return
         if adoption.wants_pool(sandbox, binding):
             self._declared.ask(name, sandbox)
         elif binding is not None:
             self._bound(name, sandbox, binding)
+
+    def _is_unwritten(self, name: str) -> bool:
+        """Whether a session of this name has no object yet."""
+        known = self.session_of(name)
+        run = self._backend.run(known.sandbox_uid) if known is not None else None
+        return run is not None and run.record is not None and not run.record.uid and run.object is None
 
     def _binding(self, sandbox: CodeSandbox) -> Binding | None:
         meta = sandbox.meta
