@@ -30,7 +30,7 @@ class ClaimReason(StrEnum):
     INVALID_SELECTOR = "InvalidSelector"
     """The label selector is malformed or too long."""
     INVALID_CLAIM = "InvalidClaim"
-    """The executor refuses the claim's environment, limits or mounts."""
+    """The executor refuses the claim's environment, limits or mounts, or an object of Kubernetes has no room for them."""
     NO_CLUSTER = "NoCluster"
     """The request names a namespace or a sandbox, and the fleet runs on one machine, which has neither."""
     UNIMPLEMENTED = "Unimplemented"
@@ -107,8 +107,6 @@ class ClaimReason(StrEnum):
     """The fleet is starting or stopping, or another one leads."""
     CLAIM_REFUSED = "ClaimRefused"
     """The API server refuses what the fleet writes for this claim: by an admission policy, a quota or a limit of size."""
-    CLAIM_TOO_LARGE = "ClaimTooLarge"
-    """What the fleet would have to write down of the claim is larger than an object of Kubernetes may have it."""
     API_SERVER_FAILED = "ApiServerFailed"
     """The API server refused or did not answer a request of the fleet."""
 

@@ -19,10 +19,7 @@ class CallReason(Enum):
 
     def __new__(cls, word: str, code: Code, meaning: str, remedy: str) -> Self:
         one = object.__new__(cls)
-        one._value_ = word
-        one.code = code
-        one.meaning = meaning
-        one.remedy = remedy
+        one._value_, one.code, one.meaning, one.remedy = word, code, meaning, remedy
         return one
 
     @property
@@ -124,8 +121,8 @@ class ClaimReason(CallReason):
     INVALID_CLAIM = (
         "InvalidClaim",
         Code.INVALID_ARGUMENT,
-        "The executor refuses the claim's environment, limits or mounts.",
-        "The message repeats the executor's refusal.",
+        "The executor refuses the claim's environment, limits or mounts, or an object of Kubernetes has no room for them.",
+        "The message says which. Put large values in files of the workspace.",
     )
     NO_CLUSTER = (
         "NoCluster",
@@ -359,12 +356,6 @@ class ClaimReason(CallReason):
         Code.FAILED_PRECONDITION,
         "The API server refuses what the fleet writes for this claim: by an admission policy, a quota or a limit of size.",
         "The message has the API server's words. Change the claim or the policy, then claim again.",
-    )
-    CLAIM_TOO_LARGE = (
-        "ClaimTooLarge",
-        Code.INVALID_ARGUMENT,
-        "What the fleet would have to write down of the claim is larger than an object of Kubernetes may have it.",
-        "Claim with fewer or shorter labels, mounts and variables; put large values in files of the workspace.",
     )
     API_SERVER_FAILED = (
         "ApiServerFailed",

@@ -316,7 +316,7 @@ def checked_size(claim: Claim) -> Claim:
     size = len(record_text(record_of(claim, MAX_FENCING, MAX_TIME)).encode())
     if size > MAX_RECORD:
         why = f"its record of {size} bytes is larger than {MAX_RECORD}"
-        raise ClaimReason.CLAIM_TOO_LARGE.error(f"cannot claim: {why}")
+        raise ClaimReason.INVALID_CLAIM.error(f"cannot claim: {why}")
     return claim
 
 
