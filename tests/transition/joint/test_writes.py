@@ -38,8 +38,7 @@ VOLUME_RECORDED = Counter(
 )
 REFILLED = Counter({"fleet: create pods": 1})
 VOLUME_REFILLED = Counter({"fleet: create persistentvolumeclaims": 1})
-# The requests that have ended within some seconds are put down together.
-ENDED = Counter({"fleet: delete pods": 1, "fleet: merge configmaps": 1})
+ENDED = Counter({"fleet: delete pods": 1})
 RELEASED = ENDED + Counter({"fleet: delete codesandboxes": 1})
 # By who, verb, resource and subresource.
 CYCLES = {
@@ -67,7 +66,7 @@ def counted(writes):
     return Counter(one for one in shortened if not any(left in one for left in shared))
 
 
-def test_a_short_session_costs_few_writes_and_no_object():
+def test_a_short_session_costs_three_writes_and_no_object():
     async def day(world):
         await furnish(world, ephemeral=True)
         world.writes.clear()
