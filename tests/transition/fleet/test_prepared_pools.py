@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kube import SANDBOX_POOL, Ref
+from sandfleet_operator.api.kube import SANDBOX_POOL, Ref, ref_of
 from sandfleet_operator.api.values import Mark, State, received_before
 from sandfleet_operator.fleet.kubernetes.snapshots.preparation import PoolPreparation
 from sandfleet_operator.fleet.snapshots.jobs import Jobs
@@ -65,6 +65,17 @@ class Prepared(World):
     def __init__(self):
         super().__init__()
         self.store, self.noted = Store(self.filled), []
+        # Executors answer their first contacts while it is set.
+        self.answering = asyncio.Event()
+        self.answering.set()
+
+    def executors(self):
+        async def connect(_sandbox, _address):
+            await self.answering.wait()
+
+        made = super().executors()
+        made.connect = connect
+        return made
 
     def process(self, *arguments, **options):
         made = super().process(*arguments, **options)
@@ -104,15 +115,33 @@ async def test_a_sandbox_is_warm_when_it_is_filled_and_its_claim_has_received_th
     assert received_before(found.claim) == {Mark.UNTRUSTED}
 
 
-async def test_the_next_leader_fills_no_sandbox_again(world):
+@pytest.mark.parametrize("noted", [True, False])
+async def test_the_next_leader_fills_no_sandbox_again(world, noted):
+    """It asks the executor where an earlier release has not noted on the pod that it is filled."""
+    world.store.named["etl"] = ("s-1", ["secret", "untrusted"])
     fleet = await world.fleet()
     await is_warm(world, fleet)
-    world.store.named["etl"] = ("s-1", ["secret"])
     await world.kill(fleet)
+    for pod in () if noted else world.pods("warm"):
+        world.cluster.edit(ref_of(pod), lambda obj: obj["metadata"]["annotations"].pop(names.FILLED))
     after = await world.fleet()
     await is_warm(world, after)
     assert len(world.store.restored) == 2
-    assert {one.received for one in world.warm_in(after)} == {frozenset({Mark.SECRET})}
+    assert {one.received for one in world.warm_in(after)} == {frozenset(Mark)}
+    assert all(names.FILLED in pod["metadata"]["annotations"] for pod in world.pods("warm"))
+
+
+async def test_what_is_filled_is_handed_out_before_the_next_leader_has_contacted_it(world):
+    world.store.named["etl"] = ("s-1", ["secret"])
+    fleet = await world.fleet()
+    await is_warm(world, fleet)
+    await world.kill(fleet)
+    world.answering.clear()
+    after = await world.fleet()
+    sandbox = await world.claim(after)
+    assert received_before(sandbox.claim) == {Mark.SECRET}
+    assert sandbox.sandbox_uid in world.filled
+    assert len(world.store.restored) == 2
 
 
 async def test_a_leader_that_ends_in_the_middle_leaves_no_sandbox_warm_that_is_empty(world):

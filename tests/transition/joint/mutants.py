@@ -124,7 +124,7 @@ async def _in_one_line(_self: PodExecutors, _errand: Errand, _sandbox: Sandbox) 
 
 
 def _warm_once_contacted(*args: Any, **given: Any) -> Sandbox:
-    return WARM(*args, **{**given, "filled": True})
+    return WARM(*args, **{**given, "fills": True})
 
 
 LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()

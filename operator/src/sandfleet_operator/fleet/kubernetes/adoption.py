@@ -8,7 +8,7 @@ from enum import Enum
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.values import Isolation, Sandbox, State
+from sandfleet_operator.api.values import Isolation, Mark, Sandbox, State, marks_of
 from sandfleet_operator.plan.claims.record import Record, claim_of, read_record
 from sandfleet_operator.plan.claims.young import is_only_pod
 from sandfleet_operator.plan.pods import names
@@ -110,14 +110,16 @@ def record_on(annotations: Mapping[str, str]) -> Record | None:
 
 
 def warm(
-    pod: Pod, key: str, *, pool: str, template: str, revision: str, isolation: Isolation, now: float, filled: bool
+    pod: Pod, key: str, *, pool: str, template: str, revision: str, isolation: Isolation, now: float, fills: bool
 ) -> Sandbox:
     """The scheduler's sandbox of the pod.
 
-    One whose port is open may be claimed at once: the claim verifies its executor, or discards it. Another one, and one
-    that has to be `filled` with a snapshot, is warm once its executor has answered.
+    One whose port is open may be claimed at once: the claim verifies its executor, or discards it. Another one is warm
+    once its executor has answered; so is one whose pool `fills` it with a snapshot and whose pod does not say that this
+    is done.
     """
-    at_once = pod.ready and not filled
+    received = _filled_with(pod) if fills else frozenset()
+    at_once = pod.ready and received is not None
     return Sandbox(
         sandbox_id=key,
         sandbox_uid=key,
@@ -129,10 +131,17 @@ def warm(
         started=now,
         ready=pod.created if at_once else None,
         untried=at_once,
+        received=received or frozenset(),
         isolation=isolation,
         contract=pod.contract,
         revision=revision,
     )
+
+
+def _filled_with(pod: Pod) -> frozenset[Mark] | None:
+    """What the snapshot in it had received; None: it is not known to be filled."""
+    text = pod.annotations.get(names.FILLED)
+    return None if text is None else marks_of(text.split(",") if text else ())
 
 
 def session(

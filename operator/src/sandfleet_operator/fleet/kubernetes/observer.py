@@ -201,7 +201,7 @@ class Observer:
             revision=made_from(pod.annotations.get(names.SPEC_HASH, ""), pod.annotations.get(names.SNAPSHOT, "")),
             isolation=found.template.isolation,
             now=self._clock(),
-            filled=bool(recipe.spec.snapshot),
+            fills=bool(recipe.spec.snapshot),
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
         if adoption.may_lack_volume(pod):

@@ -3,11 +3,12 @@
 This holds for any number of fleets. Binding leaves the record of the claim on the pod.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kube import Json
 from sandfleet_operator.api.validate import trace_parent
+from sandfleet_operator.api.values import Mark
 from sandfleet_operator.plan.claims.record import Record, record_text
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
@@ -60,6 +61,14 @@ def retire_patch(pod_uid: str, record: Record | None = None) -> list[Json]:
         still,
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
         {"op": "replace", "path": _label(names.STATE), "value": PodState.RETIRING.value},
+    ]
+
+
+def filled_patch(pod_uid: str, received: Iterable[Mark]) -> list[Json]:
+    """Notes that a warm pod is filled, so that the next leader can hand it out before it has asked its executor."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "add", "path": annotation_path(names.FILLED), "value": ",".join(sorted(one.value for one in received))},
     ]
 
 

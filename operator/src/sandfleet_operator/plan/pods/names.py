@@ -40,6 +40,9 @@ TRACEPARENT = f"{GROUP}/traceparent"
 TEMPLATE_REVISION = f"{GROUP}/template-revision"
 # Annotation of a pod of a pool: the snapshot that the pool starts from, as its spec names it; missing if from none.
 SNAPSHOT = f"{GROUP}/snapshot"
+# Annotation of a pod of a pool: what the snapshot that fills it had received, separated by commas; missing: it is not
+# filled.
+FILLED = f"{GROUP}/filled"
 # Annotation of a pod: when the fleet gave it, warm, to a session that comes out of its snapshot, in seconds since the
 # epoch.
 GIVEN = f"{GROUP}/given"
@@ -80,6 +83,7 @@ CONTROL_ANNOTATIONS = frozenset(
         PREEMPTED,
         TEMPLATE_REVISION,
         SNAPSHOT,
+        FILLED,
         GIVEN,
         QUEUE,
     }

@@ -6,15 +6,18 @@ of its claim, in the write that binds it.
 """
 
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from sandfleet_operator.api.values import Mark, Sandbox, marks_of
+from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
 from sandfleet_operator.fleet.snapshots.messages import check_reference
 from sandfleet_operator.fleet.snapshots.transfers import Party, Transfers
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
+from sandfleet_operator.plan.claims.patches import filled_patch
+from sandfleet_operator.plan.pods import names
 
 
 class PoolPreparation:
@@ -35,7 +38,16 @@ class PoolPreparation:
         check_reference(snapshot)
         party = self._parties.unclaimed(sandbox)
         said = await self._found(sandbox, party, snapshot) or await self._fill(sandbox, party, snapshot)
-        return marks_of(said["received"])
+        received = marks_of(said["received"])
+        await self._note(sandbox, received)
+        return received
+
+    async def _note(self, sandbox: Sandbox, received: frozenset[Mark]) -> None:
+        """On the pod, for the next leader. One that leads by now asks the executor."""
+        pod = self._kubernetes.pod_of(sandbox)
+        if pod is not None and names.FILLED not in pod.annotations:
+            with suppress(NotLeadingError):
+                await self._kubernetes.patch_pod(sandbox, filled_patch(pod.uid, received))
 
     async def _found(self, sandbox: Sandbox, party: Party, snapshot: str) -> Event | None:
         """The pool's snapshot, if the sandbox has it already."""
