@@ -21,8 +21,9 @@ FLEET_SCOPES = ("session", "admin", "review")
 # Of the snapshotter, for one transfer.
 SNAPSHOT_SCOPES = ("snapshot",)
 # Seconds for which a token is valid at most, even with a longer lease: a caller whose rights were taken away gets no
-# next one. Clients fetch theirs by themselves.
-MAX_LIFETIME = 900.0
+# next one. Clients fetch theirs by themselves. With the seconds for which a right is remembered, and those by which
+# clocks may differ, it is less than a quarter of an hour.
+MAX_LIFETIME = 870.0
 # Seconds for which the snapshotter's token for one transfer is valid, which may wait for its turn.
 TRANSFER_LIFETIME = 3600.0
 # Seconds in which an answer to a review has to reach its executor.
