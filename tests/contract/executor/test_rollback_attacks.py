@@ -173,8 +173,8 @@ def hoard():
     time.sleep(30)
     os._exit(0)
 """
-# Steps of a hoard that hold more than a limit of 256 MiB. A busy machine comes no further than to 37 of the 40 before the
-# time of a copy is over.
+# Steps of a hoard that hold more than a limit of 256 MiB. A busy machine comes no further than to 37 of the 40 before
+# the time of a copy is over.
 BEYOND = 20
 FORGED = {
     "in a process below a copy": """
