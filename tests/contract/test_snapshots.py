@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from sandfleet.cli import main
 from sandfleet.errors import PreconditionFailed
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Outcome
+from sandfleet.values.options import CreateOptions
 from sandfleet.values.suspension import Snapshot
 from support.client.executors import kill_executors
 from support.client.served import served_fleet
@@ -120,6 +122,34 @@ async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> N
     assert not await fleet.snapshots.delete("after-etl")
     with pytest.raises(NotFoundError, match="after-etl"):
         await AsyncSandbox.create(fleet=fleet, snapshot="after-etl")
+
+
+async def test_copies_have_the_environment_the_mounts_the_labels_and_the_lease_of_their_origin(
+    fleet: AsyncFleet,
+) -> None:
+    options: CreateOptions = {"labels": {"run": "7"}, "envs": {"TEAM": "blue", "PHASE": "1"}, "mounts": {"/app": "src"}}
+    async with AsyncSandbox.create(fleet=fleet, timeout=1000, **options) as sandbox:
+        await sandbox.files.write("src/mine.py", "value = 5\n")
+        context = await sandbox.create_context("below", cwd="/app")
+        await sandbox.run_code("import mine", context=context)
+        await sandbox.services.start("web", "cd /app && exec sleep 600")
+        (copy,) = await sandbox.fork(envs={"PHASE": "2"}, labels={"copy": "1"})
+        (short,) = await sandbox.fork(timeout=60)
+        try:
+            seen = await copy.run_code(
+                "import os; mine.value, os.getcwd(), os.environ['TEAM'], os.environ['PHASE']", context="below"
+            )
+            assert seen.text == "(5, '/app', 'blue', '2')"
+            assert [(one.name, one.state) for one in await copy.services.list()] == [("web", "ready")]
+            info, briefly = await copy.get_info(), await short.get_info()
+            assert info.labels == {"run": "7", "copy": "1"}
+            assert info.lease_expires is not None
+            assert briefly.lease_expires is not None
+            # 1000 s as of the origin, not 300 by default.
+            assert info.lease_expires - briefly.lease_expires > timedelta(seconds=600)
+        finally:
+            await copy.kill()
+            await short.kill()
 
 
 async def test_what_a_session_has_received_goes_with_its_snapshot(fleet: AsyncFleet) -> None:

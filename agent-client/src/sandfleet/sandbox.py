@@ -61,18 +61,22 @@ async def _create(
     fleet: AsyncFleet | None,
     options: CreateOptions,
     gang: api.fleet.Gang | None = None,
+    *,
+    like: str = "",
 ) -> Made:
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
     from sandfleet.tools.sources import prepared_under
+    from sandfleet.values.sandbox import Isolation
 
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
-    isolation = embedded.isolation_of_claim(options.get("isolation"))
+    isolation = Isolation.UNKNOWN if like else embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
     snapshot, options = await begun_with(fleet.snapshots, options)
-    request = claim_request(template, options, isolation, gang)
-    rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
+    request = claim_request(template, options, isolation, gang, like)
+    rpc_timeout = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
+    lease = options.get("timeout", None if like else DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
     link.preemptions.listener, link.wakes = options.get("on_preempted"), options.get("on_idle", "end") != "end"
@@ -294,6 +298,10 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         InvalidArgument, UnavailableError when no fleet answers.
         """
         return Opening(_create(cls, template, fleet, options))
+
+    @classmethod
+    async def _copy(cls, template: str, fleet: AsyncFleet, options: CreateOptions, origin: str) -> Self:
+        return await _create(cls, template, fleet, options, like=origin)
 
     @classmethod
     @checked

@@ -43,9 +43,13 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 def claim_request(
-    template: str, options: CreateOptions, isolation: Isolation, gang: api.fleet.Gang | None = None
+    template: str,
+    options: CreateOptions,
+    isolation: Isolation,
+    gang: api.fleet.Gang | None = None,
+    like: str = "",
 ) -> api.fleet.ClaimRequest:
-    """Build the request of `Sandbox.create`. Raises InvalidArgument."""
+    """Build the request of `Sandbox.create`; `like` names the sandbox that it is a copy of. Raises InvalidArgument."""
     pool, reached = options.get("pool", ""), options.get("egress")
     return api.fleet.ClaimRequest(
         request_id=options.get("request_id") or os.urandom(16).hex(),
@@ -53,7 +57,7 @@ def claim_request(
         template=template or ("" if pool else DEFAULT_TEMPLATE),
         labels=dict(options.get("labels") or {}),
         envs={**egress.envs(reached), **(options.get("envs") or {})},
-        lease=convert.seconds(options.get("timeout", DEFAULT_LEASE)),
+        lease=convert.seconds(options.get("timeout", None if like else DEFAULT_LEASE)),
         idle_timeout=convert.seconds(options.get("idle_timeout")),
         workspace_id=options.get("workspace_id", ""),
         keep_workspace=options.get("keep_workspace", False),
@@ -74,6 +78,7 @@ def claim_request(
         on_idle=_number(_ON_IDLE, options.get("on_idle", "end"), "on_idle"),
         recovery=_number(_RECOVERY, options.get("recovery", "workspace"), "recovery"),
         snapshot_period=convert.seconds(options.get("snapshot_period")),
+        like=like,
     )
 
 

@@ -522,14 +522,30 @@ class Sandbox:
         """
         return run(self._async.rollback(snapshot, force=force))
 
-    def fork(self, count: int = 1, *, labels: Mapping[str, str] | None = None) -> tuple[Self, ...]:
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        timeout: float | None = None,
+        envs: Mapping[str, str] | None = None,
+        mounts: Mapping[str, str] | Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> tuple[Self, ...]:
         """Make sandboxes with the same files, variables and services: all of them, or none.
 
         One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
-        and the namespace, the template, the contract and the limits of this one. Raises what `snapshot` and `create`
-        raise.
+        and all that this one was created with: its namespace, template, contract and limits, its environment, mounts
+        and labels, what it may reach, its queue, and what becomes of it when it is idle or lost.
+
+        timeout  the lease of each in seconds; None means as at the claim of this one.
+        envs, mounts, labels
+                 as of `create`: they come beside those of this one, and count before them.
+
+        Raises what `snapshot` and `create` raise.
         """
-        return tuple(map(type(self), run(self._async.fork(count, labels=labels))))
+        return tuple(
+            map(type(self), run(self._async.fork(count, timeout=timeout, envs=envs, mounts=mounts, labels=labels)))
+        )
 
     def get_egress(self) -> EgressReport:
         """Return what the sandbox may reach by name, and what its programs have reached or were refused.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sandfleet._arguments import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sandfleet._wire.link import Link
     from sandfleet.values.suspension import Restoration, Resumption, Snapshot
@@ -58,29 +58,49 @@ class HasSnapshots:
         return back
 
     @checked
-    async def fork(self, count: int = 1, *, labels: Mapping[str, str] | None = None) -> tuple[Self, ...]:
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        timeout: float | None = None,
+        envs: Mapping[str, str] | None = None,
+        mounts: Mapping[str, str] | Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> tuple[Self, ...]:
         """Make sandboxes with the same files, variables and services: all of them, or none.
 
         One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
-        and the namespace, the template, the contract and the limits of this one. Raises what `snapshot` and `create`
-        raise.
+        and all that this one was created with: its namespace, template, contract and limits, its environment, mounts
+        and labels, what it may reach, its queue, and what becomes of it when it is idle or lost.
+
+        timeout  the lease of each in seconds; None means as at the claim of this one.
+        envs, mounts, labels
+                 as of `create`: they come beside those of this one, and count before them.
+
+        Raises what `snapshot` and `create` raise.
         """
         import asyncio
 
+        # Options that are not given are not said: the fleet takes them from the claim of this sandbox.
+        given = {"timeout": timeout, "envs": envs, "mounts": mounts, "labels": labels}
+        options: Any = {name: value for name, value in given.items() if value is not None}
         taken = await self._taken("", {}, "fork")
+        options |= {"namespace": self._namespace or None, "snapshot": taken}
+        # The sandbox's class is above this one.
+        copy: Any = getattr(self, "_copy")  # noqa: B009
         try:
-            # The sandbox's class is above this one.
-            create: Any = getattr(self, "create")  # noqa: B009
-            place = {"fleet": self._link.fleet, "namespace": self._namespace or None}
             claims = [
-                asyncio.ensure_future(_opened(create(taken.template, **place, snapshot=taken, labels=labels)))
+                asyncio.ensure_future(copy(taken.template, self._link.fleet, options, self._link.sandbox_id))
                 for _ in range(count)
             ]
             made = await asyncio.gather(*claims, return_exceptions=True)
             if failures := [one for one in made if isinstance(one, BaseException)]:
                 await asyncio.gather(*(one.kill() for one in made if not isinstance(one, BaseException)))
                 raise failures[0]
-            return tuple(one for one in made if not isinstance(one, BaseException))
+            copies = tuple(one for one in made if not isinstance(one, BaseException))
+            for each in copies:
+                each._link.wakes = self._link.wakes  # noqa: SLF001 - one of this class
+            return copies
         finally:
             await self._snapshots.delete(taken)
 
@@ -100,7 +120,3 @@ class HasSnapshots:
     @property
     def _namespace(self) -> str:
         return self._link.sandbox_id.rpartition("/")[0]
-
-
-async def _opened(opening: Any) -> Any:
-    return await opening

@@ -106,6 +106,37 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
     )
 
 
+def like(request: fleet_pb2.ClaimRequest, origin: Claim) -> fleet_pb2.ClaimRequest:
+    """The request, and what the claim of another session asked for where the request says nothing."""
+    period = origin.snapshot_period
+    merged = fleet_pb2.ClaimRequest(
+        labels=origin.labels,
+        envs=origin.envs,
+        mounts=origin.mounts,
+        lease=duration(origin.lease) if math.isfinite(origin.lease) else None,
+        idle_timeout=None if origin.idle_timeout is None else duration(origin.idle_timeout),
+        on_idle=next((number for number, word in ON_IDLE.items() if word == origin.on_idle), None),
+        recovery=None if period is None else fleet_pb2.RECOVERY_SNAPSHOT,
+        snapshot_period=None if period is None else duration(period),
+        min_isolation=ISOLATIONS[origin.min_isolation],
+        egress=fleet_pb2.EGRESS_UNSPECIFIED if origin.egress else fleet_pb2.EGRESS_NONE,
+        # A list is taken as a whole: adding to that of the origin would allow more than either asks for.
+        egress_names=() if request.egress_names else origin.egress_names,
+        # In a cluster queues are named NAMESPACE/NAME, and the namespace is that of the request.
+        queue=origin.queue.rpartition("/")[2],
+        priority=origin.priority,
+    )
+    if not request.credentials and not request.egress_names:
+        merged.credentials.extend(
+            fleet_pb2.EgressCredential(
+                host=one.host, header=one.header, format=one.format, value=one.value, env=one.env
+            )
+            for one in origin.credentials
+        )
+    merged.MergeFrom(request)
+    return merged
+
+
 def _snapshot_period(request: fleet_pb2.ClaimRequest) -> float | None:
     """Raises FleetError."""
     if request.recovery != fleet_pb2.RECOVERY_SNAPSHOT:

@@ -28,13 +28,15 @@ class Store:
 class Sandbox(HasSnapshots):
     def __init__(self, sandbox_id):
         self.store, self.made, self.killed = Store(), [], []
-        self._link = SimpleNamespace(sandbox_id=sandbox_id, fleet=SimpleNamespace(snapshots=self.store))
+        fleet = SimpleNamespace(snapshots=self.store)
+        self._link = SimpleNamespace(sandbox_id=sandbox_id, fleet=fleet, wakes=True)
 
-    async def create(self, template, **options):
+    async def _copy(self, template, fleet, options, origin):
         if len(self.made) == 2:
             raise LookupError("no third one")
-        self.made.append((template, options["namespace"], options["snapshot"].snapshot_id, options["labels"]))
-        return SimpleNamespace(kill=self._kill)
+        assert fleet is self._link.fleet
+        self.made.append((template, origin, options))
+        return SimpleNamespace(kill=self._kill, _link=SimpleNamespace(wakes=False))
 
     async def _kill(self):
         self.killed.append(True)
@@ -43,8 +45,13 @@ class Sandbox(HasSnapshots):
 @pytest.mark.parametrize(("sandbox_id", "namespace"), [("team/one", "team"), ("one", None)])
 async def test_copies_have_the_namespace_and_the_template_of_their_origin(sandbox_id, namespace):
     sandbox = Sandbox(sandbox_id)
-    assert len(await sandbox.fork(2, labels={"a": "b"})) == 2
-    assert sandbox.made == [("python-fast", namespace, "s-1", {"a": "b"})] * 2
+    first, second = await sandbox.fork(2, labels={"a": "b"}, timeout=9)
+    # Nothing else is said: the fleet takes it from the claim of the origin.
+    options = {"namespace": namespace, "snapshot": Snapshot("s-1", sandbox_id=sandbox_id, template="python-fast")}
+    said = ("python-fast", sandbox_id, options | {"labels": {"a": "b"}, "timeout": 9})
+    assert sandbox.made == [said] * 2
+    # A copy that was suspended by idleness wakes at a call, as its origin does.
+    assert (first._link.wakes, second._link.wakes) == (True, True)
     assert (sandbox.store.namespaces, sandbox.store.deleted) == ({namespace or ""}, ["s-1"])
 
 

@@ -9,11 +9,13 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from opentelemetry import trace
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
+from sandfleet_operator.api.egress import Credential
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.reasons import SuspendReason
-from sandfleet_operator.api.values import Exit, State
-from sandfleet_operator.fleet import driver
+from sandfleet_operator.api.values import Claim, Exit, Isolation, RequestKey, State, Template
+from sandfleet_operator.fleet import convert, driver
 from sandfleet_operator.fleet.backend import Exited, Made
+from sandfleet_operator.plan.snapshots.claims import KEPT
 from support.fleet.builders import a_claim
 from support.fleet.driven import a_service, detail
 
@@ -140,6 +142,57 @@ async def test_the_same_request_id_gives_the_same_sandbox_to_all_who_ask(service
     answers = await asyncio.gather(*(service.bound("r1") for _ in range(5)))
     assert len({one.sandbox.sandbox_id for one in answers}) == 1
     assert (await service.bound("r1")).sandbox == answers[0].sandbox
+
+
+async def test_a_claim_like_a_session_has_what_that_asked_for_and_says_the_rest(service):
+    asked = {"envs": {"A": "1", "B": "2"}, "mounts": {"/data": "big"}, "labels": {"run": "7"}, "on_idle": 2}
+    times = {"lease": Duration(seconds=1000), "idle_timeout": Duration(seconds=600)}
+    origin = await service.bound("r1", **asked, **times)
+    own = {"envs": {"B": "3"}, "labels": {"copy": "1"}, "idle_timeout": Duration(seconds=60)}
+    copy = await service.bound("r2", like=origin.sandbox.sandbox_id, **own)
+    claim = service.scheduler.inventory.get(copy.sandbox.sandbox_id).claim
+    assert dict(claim.envs) == {"A": "1", "B": "3"}
+    assert dict(claim.mounts) == {"/data": "big"}
+    assert dict(claim.labels) == {"run": "7", "copy": "1"}
+    assert (claim.lease, claim.idle_timeout, claim.on_idle) == (1000, 60, "suspend")
+    # The session itself, and its workspace, are its own.
+    assert (copy.sandbox.sandbox_id == origin.sandbox.sandbox_id, claim.workspace_id) == (False, "")
+
+
+async def test_a_claim_like_a_session_that_has_ended_is_refused(service):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await service.claim(like="gone")
+    assert (caught.value.code(), detail(caught.value).reason) == (grpc.StatusCode.NOT_FOUND, "SandboxNotFound")
+
+
+def test_nothing_that_a_snapshot_keeps_of_a_claim_is_lost_in_one_like_it():
+    origin = Claim(
+        key=RequestKey("uid:7", "r1", "python"),
+        labels={"run": "7"},
+        envs={"A": "1"},
+        mounts={"/data": "big"},
+        lease=1000.5,
+        idle_timeout=60.0,
+        queue="team/night",
+        priority="low",
+        egress=False,
+        egress_names=("example.org:443",),
+        credentials=(Credential("example.org", "Authorization", "Bearer {key}", "secret", "TOKEN"),),
+        on_idle="snapshot",
+        snapshot_period=90.0,
+        min_isolation=Isolation.GVISOR,
+    )
+    unset = Claim(key=origin.key)
+    request = convert.like(pb.ClaimRequest(request_id="r1", template="python"), origin)
+    copy = convert.claim(request, "uid:7", Template(), "")
+    # A workspace that is kept belongs to one session; the queue's namespace and the egress are said by the API.
+    compared = {*KEPT, "labels", "credentials", "min_isolation"} - {"keep_workspace", "queue", "egress"}
+    assert {name: getattr(copy, name) for name in compared} == {name: getattr(origin, name) for name in compared}
+    assert not [name for name in compared if getattr(origin, name) == getattr(unset, name)]
+    assert (request.queue, request.egress) == ("night", pb.EGRESS_NONE)
+    # Another list of hosts takes the place of the list, and gets no secret that was for the old one.
+    other = convert.like(pb.ClaimRequest(egress_names=["other.org"]), origin)
+    assert (list(other.egress_names), list(other.credentials)) == (["other.org"], [])
 
 
 async def test_many_claims_at_once_get_different_sandboxes(tmp_path):

@@ -78,6 +78,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         # The answer to a claim is a way to run code.
         await self._reviews.authorize(caller, "create", namespace, "", CONNECT)
         self.check_serving("claim")
+        if request.like:
+            request = await self._like(caller, request, namespace)
         contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = checked_size(self._requested(caller, request, recipe, traceparent))
@@ -91,6 +93,15 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         watch = self._kubernetes.fleet.claim(claim, place)
         watch.ticket, watch.note = partial(self._ticket, claim.key), note
         return watch
+
+    async def _like(self, caller: Caller, request: fleet_pb2.ClaimRequest, namespace: str) -> fleet_pb2.ClaimRequest:
+        """The request with what the claim of the sandbox that it names asked for. Raises FleetError."""
+        known = await self._claimed(caller, request.like, doing="claim")
+        if feed.parse_id(request.like, doing="claim")[0] != namespace:
+            # Queues and templates are of one namespace.
+            why = f"{request.like[:100]!r}, which it is to be like, is not in namespace {namespace!r}"
+            raise ClaimReason.INVALID_ID.error(f"cannot claim: {why}", request.like[:100])
+        return convert.like(request, known.claim) if known.claim else request
 
     def _place(self, ticket: bytes, claim: Claim) -> tuple[Place | None, str]:
         """What the ticket is good for, or why it is ignored: then the claim waits behind all others."""

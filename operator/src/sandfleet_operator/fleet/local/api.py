@@ -82,6 +82,11 @@ class LocalFleetApi:
         return self._fleet.claim(self._requested(caller, request, traceparent))
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
+        if request.like:
+            check_id(request.like, "sandbox id", doing="claim")
+            # NOT_FOUND where it has ended.
+            origin = self._suspender.session(request.like).claim
+            request = convert.like(request, origin) if origin else request
         pool, template = self._wanted(convert.contract(request))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
