@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from sandfleet import AsyncFleet, AsyncSandbox, tool
+from sandfleet import AsyncFleet, AsyncSandbox, Decision, Fleet, Sandbox, tool
 from sandfleet._wire import api
 from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed
 from sandfleet.tools import policies
@@ -28,18 +28,42 @@ said
 ASKS = policies.ask("pay")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fleet():
+@pytest.fixture(scope="module")
+def fleet_address():
     # Short: the path of a Unix socket has 107 bytes.
     with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f") as process:
-        async with await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as made:
-            yield made
+        yield f"unix:{process.state_dir}/fleet.sock"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(fleet_address):
+    async with await AsyncFleet.connect(fleet_address) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def sandbox(fleet):
     async with AsyncSandbox.create(fleet=fleet, contract="brokered", keep_alive=True) as made:
         yield made
+
+
+def test_the_sync_client_asks_a_person_after_create_has_returned(fleet_address):
+    asked = []
+
+    def pay(to: str, amount: float) -> str:
+        return f"paid {amount:g} to {to}"
+
+    def a_person_says(call, session):
+        # As `input` does: nothing else of this process waits for the answer.
+        asked.append((call.arguments["to"], session.sandbox_id))
+        return Decision(allowed=True)
+
+    with (
+        Fleet.connect(fleet_address) as fleet,
+        Sandbox.create(fleet=fleet, tools=[pay], tool_policy=ASKS, on_tool_ask=a_person_says) as sandbox,
+    ):
+        assert sandbox.run_code(PAY).text == "'paid 60 to Ada'"
+        assert asked == [("Ada", sandbox.sandbox_id)]
 
 
 class Till:

@@ -49,9 +49,12 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+# Callbacks that are called after the call which is given them: no caller waits there who could run them.
+_LATER = frozenset({"on_review", "on_tool_ask", "on_preempted"})
+
+
 def _is_served(option: str) -> bool:
-    # A review comes while other calls run: it has a thread of its own.
-    return option.startswith("on_") and option != "on_review"
+    return option.startswith("on_") and option not in _LATER
 
 
 class Relay:

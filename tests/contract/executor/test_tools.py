@@ -163,7 +163,8 @@ found == [f'N{n}' for n in range(1000)]
     assert await said(sandbox, code) == "True"
 
 
-async def test_the_host_s_error_is_typed_and_has_no_traceback(sandbox, desk):
+async def test_the_host_s_error_is_typed_and_its_traceback_is_in_the_host_s_log_alone(sandbox, desk, caplog):
+    caplog.set_level("INFO", "sandfleet")
     code = """
 def raised(call):
     try:
@@ -181,6 +182,9 @@ def raised(call):
         ("ToolDenied", "InvalidArguments", "cannot call shout: text: Input should be a valid string"),
         ("ToolTimeout", "Timeout", "slow has not ended within 0.05 s"),
     ]
+    (record,) = [one for one in caplog.records if one.exc_info]
+    assert (record.name, record.levelname, "fail" in record.getMessage()) == ("sandfleet", "INFO", True)
+    assert "in fail" in caplog.text
 
 
 async def test_a_wrong_call_fails_as_a_wrong_call_of_a_function(sandbox, desk):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 # How long the release of a sandbox may take; its lease ends it otherwise. In seconds.
 _RELEASE = 15.0
 _BACKOFF = Backoff(1.0, 30.0)
+_log = logging.getLogger("sandfleet")
 
 
 class Agent(Protocol):
@@ -256,6 +258,7 @@ class Session:
         except SandfleetError as error:
             return self._ended(TaskEnd.PLATFORM_FAILURE, str(error), sandbox_id=sandbox.sandbox_id)
         except Exception as error:  # noqa: BLE001  what users' factories, policies and agents raise is one task's end
+            _log.info("the agent of task %s raised", self._task.key, exc_info=True)
             end, message = TaskEnd.AGENT_ERROR, f"the agent raised {type(error).__name__}: {error}"
             if limit.expired():
                 end, message = TaskEnd.TIMED_OUT, f"the session's {self._shared.bounds.session:g} s were over"
@@ -322,6 +325,7 @@ class Session:
         except SandfleetError as error:
             return TaskEnd.PLATFORM_FAILURE, f"cannot check the answer: {error}"
         except Exception as error:  # noqa: BLE001  what a user's checker raises is one task's end
+            _log.info("the checker of task %s raised", self._task.key, exc_info=True)
             return TaskEnd.CHECK_FAILED, f"the checker raised {type(error).__name__}: {error}"
         return (TaskEnd.WRONG, str(trouble)) if trouble else (TaskEnd.ANSWERED, run.message)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sandfleet.errors import SandfleetError
@@ -15,20 +18,30 @@ from sandfleet.tools.values import BYTES, encode
 from sandfleet.values.tools import Decision, ToolCall, ToolSession
 
 if TYPE_CHECKING:
+    from sandfleet.tools.threads import ToolThreads
     from sandfleet.values.tools import Tool, ToolPolicy
 
 # Asks the reviewers of the session about a call (shown to them, why). Raises SandfleetError.
 AskReviewers = Callable[[Received, bytes, str], Awaitable[Decision]]
 _MAX_WHY = 2000
+_log = logging.getLogger("sandfleet")
 
 
 class Approval:
     """Of the calls of one session."""
 
     def __init__(
-        self, sandbox_id: str, policy: ToolPolicy | None, on_ask: ToolPolicy | None, flow: Flow, ask: AskReviewers
+        self,
+        sandbox_id: str,
+        deciders: tuple[ToolPolicy | None, ToolPolicy | None],
+        flow: Flow,
+        ask: AskReviewers,
+        threads: ToolThreads,
     ) -> None:
+        """`deciders` are the policy, and the `on_ask` that is asked where the policy wants a person asked."""
+        policy, on_ask = deciders
         self._sandbox_id = sandbox_id
+        self._threads = threads
         self._policy = policy
         self._on_ask = on_ask
         self._flow = flow
@@ -49,6 +62,8 @@ class Approval:
             if decision.ask and not decision.allowed:
                 return await self._unless_approved(call, asked, session, decision)
         except Exception as error:  # noqa: BLE001  closed where it fails
+            # The code in the sandbox gets nothing but the name of the error.
+            _log.exception("the policy, or on_ask, of tool %s has failed in sandbox %s", call.tool, self._sandbox_id)
             return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
         return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
 
@@ -57,7 +72,7 @@ class Approval:
     ) -> Failure | None:
         """What the person decides whom the policy wants asked; None: the call may run. Raises what `on_ask` raises."""
         if self._on_ask is not None:
-            answer = await decision_of(self._on_ask, asked, session)
+            answer = await self._person(self._on_ask, asked, session)
         else:
             answer = await self._reviewed(call, asked.arguments, decision.why)
         if answer.allowed:
@@ -66,12 +81,23 @@ class Approval:
         reason = "NotTrusted" if decision is UNTRUSTED_SESSION else "NotApproved"
         return denied(call.tool, reason, answer.why or decision.why or "a person has not approved it")
 
+    async def _person(self, on_ask: ToolPolicy, asked: ToolCall, session: ToolSession) -> Decision:
+        if inspect.iscoroutinefunction(on_ask):
+            return await decision_of(on_ask, asked, session)
+        # A person takes time, and may be asked by `input`, which blocks.
+        said = await self._threads.run(partial(on_ask, asked, session), _nothing, _nothing)
+        return await said if inspect.isawaitable(said) else said
+
     async def _reviewed(self, call: Received, arguments: Mapping[str, Any], why: str) -> Decision:
         try:
             return await self._ask(call, shown(arguments), why[:_MAX_WHY])
         except SandfleetError as error:
             said = f"{why or 'a person has to approve it'}, and no reviewer can be asked: {error.message}"
             return Decision(allowed=False, why=said)
+
+
+def _nothing() -> None:
+    """For a question, which is no call of a tool."""
 
 
 def shown(arguments: Mapping[str, Any]) -> bytes:

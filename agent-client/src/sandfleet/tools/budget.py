@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ def _nothing(_amount: float) -> None:
     """For a call without a budget."""
 
 
+_log = logging.getLogger("sandfleet")
 SETTLING: ContextVar[Settling] = ContextVar("sandfleet_tool_settling")
 
 
@@ -54,6 +56,7 @@ def charged(ledger: Ledger, tool: Tool, arguments: Mapping[str, Any]) -> Failure
     try:
         cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
     except Exception as error:  # noqa: BLE001  closed where it fails
+        _log.exception("the cost of a call of tool %s cannot be told", tool.name)
         return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
     if (refusal := ledger.charge(tool, cost)) is None:
         SETTLING.set(Settling(_spender(ledger, tool.name), cost))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,6 +38,7 @@ MOST_THREADS = 64
 _BACKOFF = Backoff(0.05, 5.0, chance=None)
 # How long the end of the stream may take at `close`, in seconds.
 _END = 2.0
+_log = logging.getLogger("sandfleet")
 
 
 class AsyncToolServer:
@@ -60,13 +62,13 @@ class AsyncToolServer:
         self._offered = offered
         self._ledger = Ledger({tool.name: tool for tool in offered.tools}, kept.calls, kept.used, kept.callers)
         self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
-        self._approval = Approval(link.sandbox_id, policy, on_ask, self._flow, self._reviewed)
+        self._threads = ToolThreads(MOST_THREADS)
+        self._approval = Approval(link.sandbox_id, (policy, on_ask), self._flow, self._reviewed, self._threads)
         # Ids of calls about which a person decides.
         self._reviewing: set[str] = set()
         self._host_id = kept.host_id
         self._working: dict[str, asyncio.Task[None]] = {}
         self._outbox = Outbox()
-        self._threads = ToolThreads(MOST_THREADS)
         self._stream: Any = None
         self._problem: SandfleetError | None = None
         self._closing = False
@@ -293,6 +295,8 @@ class AsyncToolServer:
         except TimeoutError as error:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer
+            # The code in the sandbox gets the message; where it was raised is for its developer.
+            _log.info("tool %s has failed in sandbox %s", tool.name, self._link.sandbox_id, exc_info=True)
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
         return _encoded(tool, result, as_tables=as_tables)
 

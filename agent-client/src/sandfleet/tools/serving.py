@@ -42,7 +42,8 @@ class ServesTools:
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
         on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`;
-                the deadline of the code that calls counts meanwhile. Without it they wait as reviews of the session for
+                the deadline of the code that calls counts meanwhile. A plain function runs in a thread, and may ask
+                a person by `input`. What it or the policy raises is logged, and the call is refused. Without it they wait as reviews of the session for
                 the fleet's reviewers, and for `on_review` of `create`: that time counts against no deadline.
         calls_file
                 keeps what this process knows of the calls of this sandbox in a file, which is made where it is missing.

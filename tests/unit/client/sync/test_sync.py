@@ -36,6 +36,7 @@ from sandfleet.resources.tables import AsyncContextHandle, AsyncTables
 from sandfleet.resources.variables import AsyncStates
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import FakeFleet, Hangs, finished, output
+from sandfleet.values import options
 from sandfleet.values.execution import Context, Outcome
 
 PAIRS = [
@@ -155,6 +156,20 @@ def test_callbacks_run_in_the_thread_of_the_caller_and_may_call_the_sandbox(fake
 
     sandbox.run_code("code", on_stdout=listen)
     assert seen == [threading.current_thread(), Outcome.OK]
+
+
+def test_callbacks_that_come_after_their_call_are_not_left_to_a_caller_who_has_gone() -> None:
+    def called(*_: object) -> None: ...
+
+    relay = portal.Relay()
+    given = {
+        name: called
+        for kind in (options.ManyOptions, options.ResumeOptions, options.CodeOptions, options.RunOptions)
+        for name in kind.__annotations__
+        if name.startswith("on_")
+    }
+    left = {name for name, callback in relay.wrap_options(given).items() if callback is called}
+    assert left == {"on_review", "on_tool_ask", "on_preempted"}
 
 
 def test_callbacks_of_a_handle_run_while_it_is_waited_for(fake: FakeFleet, sandbox: Sandbox) -> None:
