@@ -244,7 +244,10 @@ async def test_an_idle_session_falls_asleep_and_the_next_call_wakes_it(fleet: As
         async with asyncio.timeout(PATIENCE):
             while await is_awake(fleet, sandbox.sandbox_id):
                 await asyncio.sleep(0.1)
+        assert not await sandbox.health()
+        assert not await is_awake(fleet, sandbox.sandbox_id)
         assert (await sandbox.run_code("x")).text == "1"
+        assert await sandbox.health()
         after = await fleet.get(sandbox.sandbox_id)
         assert (after.state, after.sandbox_uid != before) == ("claimed", True)
 

@@ -484,7 +484,7 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
 
     @checked
     async def watch_usage(self, interval: float = 1.0) -> AsyncIterator[SandboxUsage]:
-        """Yield what the sandbox and each of its running executions use, until the sandbox ends.
+        """Yield what the sandbox and each of its running executions use, until the sandbox ends or falls asleep.
 
         At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
         not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
@@ -499,7 +499,10 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         return await self._link.environment()
 
     async def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
+        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
+
+        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
+        """
         return await self._link.health()
 
     @checked

@@ -356,7 +356,7 @@ class Sandbox:
         return run(self._async.usage())
 
     def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
-        """Yield what the sandbox and each of its running executions use, until the sandbox ends.
+        """Yield what the sandbox and each of its running executions use, until the sandbox ends or falls asleep.
 
         At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
         not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
@@ -368,7 +368,10 @@ class Sandbox:
         return run(self._async.environment())
 
     def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
+        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
+
+        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
+        """
         return run(self._async.health())
 
     def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:

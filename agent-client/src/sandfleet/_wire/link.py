@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -48,6 +49,8 @@ Metadata = tuple[tuple[str, str], ...]
 # Of a call to an executor; names that end in -bin have bytes.
 AnyMetadata = tuple[tuple[str, str | bytes], ...]
 
+# Whether the present call only looks at the session, and is not to wake it.
+_LOOKS: ContextVar[bool] = ContextVar("sandfleet_looks", default=False)
 # A token is renewed when it lives for fewer seconds than this.
 _TOKEN_MARGIN = 30.0
 # While the old token is valid: how long the fleet may take to answer, and the pause between two requests, in seconds.
@@ -235,6 +238,10 @@ class Link:
             return f"ended: {self._ended.reason}" if self._ended.reason else "ended"
         return "closed" if self._closed else "open"
 
+    @property
+    def _may_wake(self) -> bool:
+        return self.wakes and not _LOOKS.get()
+
     async def connection(self) -> Connection:
         """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""
         self._check_open()
@@ -293,7 +300,7 @@ class Link:
                 code = error.code().name
                 if left and code == "UNAUTHENTICATED":
                     await self._refresh(connection, token, self.rpc_timeout)
-                elif left and may_resend(error, resend=resend, wakes=self.wakes):
+                elif left and may_resend(error, resend=resend, wakes=self._may_wake):
                     await self.recover(connection)
                 else:
                     raise to_error(error) from error
@@ -371,7 +378,9 @@ class Link:
 
     async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
         try:
-            sandbox, access = await (self.fleet.wake if self.wakes else self.fleet.access)(self.sandbox_id, wait=wait)
+            sandbox, access = await (self.fleet.wake if self._may_wake else self.fleet.access)(
+                self.sandbox_id, wait=wait
+            )
         except SandboxEnded as error:
             self._ended = error
             raise
@@ -456,9 +465,10 @@ class Link:
         return convert.environment(said)
 
     async def health(self) -> Health:
-        """Ask whether the sandbox can run code; no answer means that it cannot."""
+        """Ask whether the sandbox can run code; no answer means that it cannot. It wakes no session that sleeps."""
         try:
-            said = await self.unary(lambda c: c.session.Health, api.session.HealthRequest(), idempotent=True)
+            with looking():
+                said = await self.unary(lambda c: c.session.Health, api.session.HealthRequest(), idempotent=True)
         except SandfleetError as error:
             return Health(ready=False, message=error.message)
         return Health(ready=said.ready, message=said.message)
@@ -544,6 +554,16 @@ async def _answers(connection: Connection) -> bool:
         # An executor that refuses with a reason is alive.
         return detail(error) is not None and error.code().name != "UNAVAILABLE"
     return True
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Let the calls made in it wake no session that has fallen asleep: they raise SandboxSuspended."""
+    token = _LOOKS.set(True)
+    try:
+        yield
+    finally:
+        _LOOKS.reset(token)
 
 
 def _lease_left(info: SandboxInfo) -> float:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import usage as convert_usage
-from sandfleet._wire.link import receive_within
+from sandfleet._wire.link import looking, receive_within
 from sandfleet._wire.status import to_error
-from sandfleet.errors import SandboxEnded
+from sandfleet.errors import SandboxEnded, SandboxSuspended
 from sandfleet.values.usage import SandboxUsage
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def ask(link: Link) -> SandboxUsage:
 
 
 async def watch(link: Link, interval: float) -> AsyncIterator[SandboxUsage]:
-    """Yield what the sandbox uses until it ends; continue with the new executor after a replacement."""
+    """Yield what the sandbox uses until it ends or sleeps; continue with the new executor after a replacement."""
     request = api.session.WatchUsageRequest(interval=convert.seconds(interval))
     patience = min(max(interval, _HEARTBEAT), _LONGEST_INTERVAL) + link.rpc_timeout
 
@@ -43,7 +43,8 @@ async def watch(link: Link, interval: float) -> AsyncIterator[SandboxUsage]:
 
     while True:
         try:
-            connection, call, message = await link.run(attempt, resend=True)
+            with looking():
+                connection, call, message = await link.run(attempt, resend=True)
         except SandboxEnded:
             return
         try:
@@ -55,8 +56,9 @@ async def watch(link: Link, interval: float) -> AsyncIterator[SandboxUsage]:
             if error.code().name not in ("UNAVAILABLE", "CANCELLED"):
                 raise to_error(error, "watch the usage") from error
             try:
-                await link.recover(connection)
-            except SandboxEnded:
+                with looking():
+                    await link.recover(connection)
+            except (SandboxEnded, SandboxSuspended):
                 return
         else:
             return

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire.retry import Backoff, Retries, RetryBudget
-from sandfleet.errors import NotFoundError
+from sandfleet.errors import NotFoundError, SandboxSuspended
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import Fails, FakeFleet, finished, gap, output
 from sandfleet.values.execution import Outcome
 
+ASLEEP = Fails(grpc.StatusCode.FAILED_PRECONDITION, "SandboxSuspended", "it sleeps")
 CUT = Fails(grpc.StatusCode.UNAVAILABLE, "", "Socket closed")
 
 
@@ -97,6 +98,30 @@ async def test_cancelling_an_attach_does_not_interrupt_the_execution(fake: FakeF
     with pytest.raises(ValueError, match="enough"):
         await sandbox.attach("e", on_stdout=enough)
     assert not fake.called("Interrupt")
+
+
+@pytest.mark.parametrize("gone", [CUT, ASLEEP], ids=["its executor has gone", "it is falling asleep"])
+async def test_health_wakes_no_session_that_sleeps_and_a_cell_does(
+    fake: FakeFleet, sandbox: AsyncSandbox, gone: Fails
+) -> None:
+    sandbox._link.wakes = True
+    fake.fail("Health", gone)
+    fake.fail("Get", ASLEEP)
+    health = await sandbox.health()
+    assert (health.ready, health.message, fake.called("Resume")) == (False, "it sleeps", [])
+    fake.answer("code", finished())
+    fake.fail("Execute", ASLEEP)
+    assert (await sandbox.run_code("code")).outcome is Outcome.OK
+    assert len(fake.called("Resume")) == 1
+
+
+async def test_watching_the_usage_ends_when_the_session_falls_asleep(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
+    sandbox._link.wakes = True
+    fake.fail("WatchUsage", CUT)
+    fake.fail("Get", ASLEEP)
+    with pytest.raises(SandboxSuspended):
+        await anext(sandbox.watch_usage())
+    assert not fake.called("Resume")
 
 
 @given(st.integers(1, 20), st.floats(0.1, 100), st.floats(0, 1))
