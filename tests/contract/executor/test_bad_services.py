@@ -43,6 +43,14 @@ async def test_a_service_that_goes_into_the_background_has_ended_and_its_leftove
     assert not await alive(sandbox, "daemon-of-we[b]")
 
 
+@pytest.mark.smoke
+async def test_a_command_that_does_not_exist_is_never_ready(services):
+    await services.apply([spec("web", "nosuchcmd --port 80", restart="never")])
+    with pytest.raises(ServiceNotReadyError, match="exit code 127") as caught:
+        await services.wait_ready("web")
+    assert "nosuchcmd: command not found" in caught.value.log
+
+
 async def test_a_service_that_ends_with_success_is_completed_and_not_started_again(services):
     await services.start("web", "echo done", ready=tcp(8003, **SOON))
     with pytest.raises(ServiceNotReadyError, match="exit code 0") as caught:

@@ -163,8 +163,17 @@ def test_readiness_takes_the_declared_successes_in_a_row():
     assert machine.readiness_checked(runtime, spec, "")[0].state is OK
 
 
-def test_a_service_without_readiness_is_ready_when_it_runs():
-    assert machine.launched(ServiceRuntime(State.STARTING), replace(SPEC, readiness=None), 7, NOW)[0].state is OK
+def test_a_service_without_readiness_is_ready_when_it_has_run_for_a_moment():
+    unprobed = replace(SPEC, readiness=None, restart=Restart.NEVER)
+    runtime, _ = machine.launched(ServiceRuntime(State.STARTING), unprobed, 7, NOW)
+    assert (runtime.state, runtime.due, runtime.was_ready) == (R, NOW + machine.SETTLED_SECONDS, False)
+    later, _ = machine.due(runtime)
+    assert (later.state, later.due, later.reason, later.was_ready) == (OK, None, "", True)
+    # As `nosuchcmd` does.
+    gone, _ = machine.ended(runtime, unprobed, Exit(127, "ExitCode", "badly"), NOW + 0.01)
+    assert (gone.state, gone.due, gone.was_ready) == (F, None, False)
+    stopping, action = machine.stop(runtime, unprobed, NOW)
+    assert (stopping.state, stopping.due, action) == (STP, NOW + unprobed.grace, T)
 
 
 # All of them
@@ -179,7 +188,7 @@ def world(*specs):
 
 
 def settle(services):
-    """Carries out everything that can be done, as if programs started and ended at once; the order in which it was."""
+    """Carries out everything that can be done, as if programs started, settled and ended at once; the order in which it was."""
     said = []
     services = dict(services)
     while todo := plan.steps(services):
@@ -188,7 +197,7 @@ def settle(services):
             one = services[name]
             match step:
                 case Step.START:
-                    runtime = machine.launched(machine.start(one.runtime)[0], one.spec, 7, NOW)[0]
+                    runtime = machine.due(machine.launched(machine.start(one.runtime)[0], one.spec, 7, NOW)[0])[0]
                 case Step.STOP:
                     runtime = machine.ended(machine.stop(one.runtime, one.spec, NOW)[0], one.spec, GOOD, NOW)[0]
                 case Step.FORGET:

@@ -82,7 +82,7 @@ class ServiceSpec:
 
     cmd           the program, in the foreground: a str is a line for bash, a sequence the program and its arguments.
     cwd           relative to /workspace.
-    ready         when it counts as ready; None means as soon as it runs.
+    ready         when it counts as ready; None means once it has run for half a second.
     live          checked after the service was ready; a failing service is stopped, which counts as a failure.
     restart       "always", "on-failure" or "never".
     backoff       pause before the first restart in a row, doubled each time up to `backoff_cap`.

@@ -11,13 +11,15 @@ from sandfleet_executor.core.services.spec import Restart, ServiceSpec
 
 # A service that was ready and ran for so long did not fail at its start.
 STABLE_SECONDS = 10.0
+# Without a probe a service is ready once it has run for so long: a command that does not exist has ended by then.
+SETTLED_SECONDS = 0.5
 
 
 class State(StrEnum):
     # Wanted, and waiting for the services that it comes after.
     WAITING = "waiting"
     STARTING = "starting"
-    # It runs and is not ready.
+    # It runs and is not ready; without a probe it is at `due`.
     RUNNING = "running"
     READY = "ready"
     # Going down: for good, for a restart, or after failing its liveness.
@@ -145,9 +147,8 @@ def launched(runtime: ServiceRuntime, spec: ServiceSpec, pid: int, now: float) -
         return _going(runtime, runtime.state, spec, now)
     if runtime.state is not State.STARTING:
         return runtime, Action.NONE
-    if spec.readiness is None:
-        return _said(replace(runtime, state=State.READY, was_ready=True)), Action.NONE
-    return _said(replace(runtime, state=State.RUNNING), "NotReady", "it has just started"), Action.NONE
+    settled = now + SETTLED_SECONDS if spec.readiness is None else None
+    return _said(replace(runtime, state=State.RUNNING, due=settled), "NotReady", "it has just started"), Action.NONE
 
 
 def ended(runtime: ServiceRuntime, spec: ServiceSpec, how: Exit, now: float) -> Next:
@@ -182,6 +183,8 @@ def due(runtime: ServiceRuntime) -> Next:
     """The time `due` has come."""
     if runtime.state is State.BACK_OFF:
         return _waiting(runtime), Action.NONE
+    if runtime.state is State.RUNNING and runtime.due is not None:
+        return _said(replace(runtime, state=State.READY, was_ready=True, due=None)), Action.NONE
     if runtime.state in GOING_DOWN and runtime.due is not None:
         return replace(runtime, due=None), Action.KILL
     return runtime, Action.NONE
