@@ -1,5 +1,6 @@
 """The command line as people use it, on real sandboxes of this machine."""
 
+import contextlib
 import json
 import os
 import re
@@ -47,6 +48,25 @@ def test_a_script_gets_arguments_and_variables_and_gives_its_exit_code(
     assert (ended.stdout, ended.stderr, ended.returncode) == ("['-c', 'x', '--help'] 1\n", "", 5)
     ended = said(environment, "run", "-", given="import sys; sys.exit('why')")
     assert (ended.stderr, ended.returncode) == ("why\n", 1)
+
+
+def test_a_script_is_read_as_python_reads_it_and_has_its_file_and_its_input(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    code = "import sys; print(sys.argv[1:], open(__file__).read() == open('here/a.py').read(), input('? '), sys.stdin.read())"
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "a.py").write_text(code)
+    with contextlib.chdir(tmp_path):
+        ended = said(environment, "run", "here/a.py", given="one\ntwo\nthree")
+    assert (ended.stdout, ended.stderr) == ("? [] True one two\nthree\n\n", "")
+    (folder / "bom.py").write_bytes(b"\xef\xbb\xbfprint('caf\xc3\xa9')")
+    (folder / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nprint('caf\xe9')")
+    for name in ("bom.py", "latin.py"):
+        assert said(environment, "run", str(folder / name)).stdout == "caf\xe9\n"
+    (folder / "no.py").write_bytes(b"# coding: klingon\n")
+    ended = said(environment, "run", str(folder / "no.py"))
+    assert (ended.returncode, "klingon" in ended.stderr) == (2, True)
 
 
 def test_a_notebook_is_run_and_has_its_outputs_afterwards(environment: dict[str, str], tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
+import tokenize
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from getpass import getpass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -26,7 +29,7 @@ from sandfleet.cli import (
 from sandfleet.cli.terminal import interrupts, output
 from sandfleet.jupyter import notebook
 from sandfleet.values import _show
-from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
+from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, InputRequest, Outcome, Result
 
 T = TypeVar("T")
 
@@ -96,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         code = _read(options)
         pages = notebook.read(code) if (options.file or "").endswith(".ipynb") else None
-    except (OSError, UnicodeDecodeError, notebook.NotebookError) as error:
+    except (OSError, UnicodeDecodeError, SyntaxError, notebook.NotebookError) as error:
         refuse(f"cannot run {options.file}: {what(error)}", error, as_json=options.json)
         return USAGE
     if pages is not None and not list(notebook.cells(pages)):
@@ -125,7 +128,12 @@ def run(options: argparse.Namespace) -> int:
 def _read(options: argparse.Namespace) -> str:
     if options.code is not None:
         return str(options.code)
-    return sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    if options.file == "-":
+        return sys.stdin.read()
+    data = Path(options.file).read_bytes()
+    # As Python reads a file: by its byte order mark, or the coding line of its first two lines.
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    return io.TextIOWrapper(io.BytesIO(data), encoding).read()
 
 
 def _language(name: str, code: str) -> str:
@@ -185,10 +193,32 @@ def _run_notebook(sandbox: Sandbox, pages: dict[str, Any], options: argparse.Nam
 
 
 def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
-    if options.arguments:
-        name = "-c" if options.code is not None else options.file
-        sandbox.run_code(f"__import__('sys').argv[:] = {[name, *options.arguments]!r}").raise_for_error()
+    name = "-c" if options.code is not None else options.file
+    lines = [f"__import__('sys').argv[:] = {[name, *options.arguments]!r}"] if options.arguments else []
+    # A reviewer approves the code alone.
+    if options.file not in {None, "-"} and sandbox.get_info().contract != "reviewed":
+        lines = [f"__import__('sys').argv[:] = {[name, *options.arguments]!r}", _placed(sandbox, code, options.file)]
+    if lines:
+        sandbox.run_code("\n".join(lines)).raise_for_error()
     return _run_cell(sandbox, code, options, "python")
+
+
+def _placed(sandbox: Sandbox, code: str, file: str) -> str:
+    """Write the script where programs look for it beside uploaded files; return the line that sets `__file__`."""
+    path = PurePosixPath(file)
+    place = str(path.name if path.is_absolute() or ".." in path.parts else path)
+    if not sandbox.files.exists(place):
+        sandbox.files.write(place, code)
+    return f"__file__ = __import__('os').path.abspath({place!r})"
+
+
+def _typed(options: argparse.Namespace, request: InputRequest) -> str | None:
+    """Give the code a line of this program's own input; None at its end."""
+    if request.password and sys.stdin.isatty():
+        return getpass(request.prompt)
+    if not options.json:
+        print(request.prompt, end="", flush=True)
+    return sys.stdin.readline() or None
 
 
 def _run_javascript(sandbox: Sandbox, code: str, options: argparse.Namespace, *, language: str) -> Execution:
@@ -225,6 +255,7 @@ def _run_cell(
             on_stderr=_both(options.outputs.stderr.text if shown else None, outputs.stderr if outputs else None),
             on_result=_both(partial(_show_result, options) if shown else None, outputs.result if outputs else None),
             on_clear=_both(clears, outputs.clear if outputs else None),
+            on_input=None if options.file == "-" else partial(_typed, options),
         )
 
 

@@ -47,7 +47,8 @@ class Compiler:
 
         Raises SyntaxError, ValueError, OverflowError or MemoryError.
         """
-        tree, text = self._parse(source, name)
+        # A file that was saved on Windows may begin with a mark, which Python's own reader drops.
+        tree, text = self._parse(source.removeprefix("\ufeff"), name)
         self._remember(name, text)
         tree = self._shell.transform_ast(tree)
         last = None

@@ -70,6 +70,35 @@ def set_reader(reader: Reader) -> None:
     _reader[0] = reader
 
 
+class Stdin(io.RawIOBase):
+    """Standard input: the lines that the caller of the cell answers, one at a time, and the end where it has none."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        # Programs that code starts inherit the file, which is empty.
+        return 0
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            try:
+                line = read_input()
+            except StdinNotAvailable:
+                return 0
+            self._rest = f"{line}\n".encode("utf-8", "surrogateescape")
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+
+def standard_input() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(Stdin()), encoding="utf-8", errors="surrogateescape")
+
+
 def encode_surrogates(error: UnicodeError) -> tuple[bytes | str, int]:
     """Writes bytes that surrogateescape decoded as they were, and any other lone surrogate as an escape."""
     if not isinstance(error, UnicodeEncodeError):
@@ -138,6 +167,8 @@ class Streams:
         self.err = Stream(2, self._holder)
         builtins.input = read_input
         getpass.getpass = read_password
+        sys.stdin = standard_input()
+        vars(sys).update(__stdin__=sys.stdin)
 
     def restore(self) -> None:
         """Makes sys.stdin, sys.stdout and sys.stderr the context's own again; new ones if code has closed them."""
@@ -152,7 +183,7 @@ class Streams:
         self._holder[0] = None
         vars(sys).update(__stdout__=self.out, __stderr__=self.err)
         if not _usable(getattr(sys, "stdin", None)):
-            sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+            sys.stdin = standard_input()
             vars(sys).update(__stdin__=sys.stdin)
 
     def flush(self) -> None:

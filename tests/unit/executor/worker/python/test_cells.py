@@ -221,6 +221,12 @@ def make_wheel(folder, name, source):
     return path
 
 
+def test_a_byte_order_mark_before_the_first_line_is_dropped_as_in_a_file(context):
+    assert context.run("\ufeffx = 5\nx").text == "5"
+    assert context.run("\ufeff%who").ok
+    assert context.run("'\ufeff'").text == r"'\ufeff'"
+
+
 @pytest.mark.parametrize(
     "code",
     [

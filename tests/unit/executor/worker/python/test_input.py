@@ -13,6 +13,15 @@ def giving(context, *lines):
     return lambda asked: context.answer(asked, next(left))
 
 
+def test_standard_input_has_the_lines_that_are_answered_up_to_its_end(context):
+    code = "import sys\nfirst = sys.stdin.readline()\nfirst, input(), sys.stdin.read(), sys.stdin.fileno()"
+    outcome = context.run(code, on_input=giving(context, "a é", "b", "c", "d", None))
+    assert outcome.text == "('a é\\n', 'b', 'c\\nd\\n', 0)"
+    # Its end is that of this cell.
+    assert context.run("list(sys.stdin)", on_input=giving(context, "e", None)).text == "['e\\n']"
+    assert context.run("list(sys.stdin)").text == "[]"
+
+
 def test_input_and_getpass_are_answered(context):
     code = "import getpass\nfirst = input('who? ')\nfirst, getpass.getpass('word: '), input(7)"
     outcome = context.run(code, on_input=giving(context, "ann é", "secret", ""))
