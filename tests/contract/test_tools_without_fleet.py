@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from contract.executor.harness import until
 from sandfleet import AsyncFleet, AsyncSandbox
-from sandfleet.errors import SandfleetError
+from sandfleet.errors import SandboxEnded, SandfleetError
 from support.fleet.process import FleetProcess
 
 
@@ -42,6 +42,8 @@ async def test_a_call_whose_fleet_was_killed_is_cancelled_on_the_host_and_the_ce
         [ending] = await asyncio.gather(running, return_exceptions=True)
         # The executor ends in order when its host has gone, unless it is cut off first.
         assert isinstance(ending, SandfleetError) or ending.outcome in {"lost", "interrupted"}, ending
+        with pytest.raises(SandboxEnded, match="its fleet has ended"):
+            await sandbox.run_code("1")
         # The calls of an end that no executor comes from are given up when the host stops serving.
         await sandbox.close()
         await until(lambda: ended)

@@ -191,9 +191,13 @@ class FakeFleet:
 
     async def move(self) -> None:
         """Simulate the end of the fleet's process, and serve from another port."""
+        await self.leave()
+        await self._serve_fleet()
+
+    async def leave(self) -> None:
+        """Simulate the end of the fleet's process."""
         if self._fleet_server is not None:
             await self._fleet_server.stop(None)
-        await self._serve_fleet()
 
     def called(self, method: str) -> list[Call]:
         """Return the calls of one method."""

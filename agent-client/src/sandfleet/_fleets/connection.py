@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,8 +12,8 @@ from sandfleet._wire.channel import open_channel
 from sandfleet._wire.home import Home
 from sandfleet._wire.link import trace_metadata
 from sandfleet._wire.retry import Backoff
-from sandfleet._wire.status import detail, to_error, told_pause
-from sandfleet.errors import UnavailableError
+from sandfleet._wire.status import detail, to_error, to_fleet_error, told_pause
+from sandfleet.errors import SandboxEnded, SandfleetError, UnavailableError
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+_UNIX = "unix:"
 # Seconds between two searches for the fleet, no matter how many calls fail.
 _BETWEEN_LOOKS = 0.5
 # How long calls on the old connection may take to end, in seconds.
@@ -147,6 +149,29 @@ class FleetConnection:
                     await waiting(error)
             await asyncio.sleep(pause)
             await self.look_again(stub)
+
+    def error_of(self, error: api.aio.AioRpcError, request: api.message.Message) -> SandfleetError:
+        """Build the typed error of a call. A sandbox whose fleet of one machine has ended has ended with it."""
+        sandbox_id = getattr(request, "sandbox_id", "")
+        if not sandbox_id or not is_broken(error) or not self._has_ended():
+            return to_fleet_error(error)
+        why = "its fleet has ended, and its sandboxes with it; `Sandbox.resume` takes on what a snapshot keeps"
+        return SandboxEnded(f"cannot use sandbox {sandbox_id}: {why}", reason="FleetEnded", subject=sandbox_id)
+
+    def _has_ended(self) -> bool:
+        """Whether no process listens any more at the socket where this fleet was reached."""
+        if not self._reached or not self.address.startswith(_UNIX):
+            return False
+        with socket.socket(socket.AF_UNIX) as probe:
+            # A server that is busy is one.
+            probe.setblocking(False)
+            try:
+                probe.connect(self.address.removeprefix(_UNIX))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return True
+            except OSError:
+                return False
+        return False
 
     def check_worth_it(self, error: api.aio.AioRpcError, deadline: float) -> None:
         """Raise the error if another attempt would not help, or the deadline (of the loop's clock) is over."""

@@ -9,7 +9,6 @@ from sandfleet._arguments import checked
 from sandfleet._fleets.package_hosts import resolved
 from sandfleet._wire import api
 from sandfleet._wire.convert import egress as convert
-from sandfleet._wire.status import to_fleet_error
 from sandfleet.observe import tracing
 from sandfleet.values.egress import Egress
 
@@ -48,4 +47,4 @@ class KnowsEgress:
                     lambda _, metadata: getattr(stub, name)(request, metadata=metadata, timeout=_RPC_TIMEOUT), 0.0
                 )
             except api.aio.AioRpcError as error:
-                raise to_fleet_error(error) from error
+                raise self._connection.error_of(error, request) from error

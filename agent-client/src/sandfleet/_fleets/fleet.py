@@ -26,7 +26,6 @@ from sandfleet._wire.convert import marks as marks_of
 from sandfleet._wire.convert import queues as queue_messages
 from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
-from sandfleet._wire.status import to_fleet_error
 from sandfleet.errors import InvalidArgument, SandboxEnded, SandboxPreempted, SandboxSuspended
 from sandfleet.journal.heads import KeptHeads
 from sandfleet.observe import tracing
@@ -399,4 +398,4 @@ class AsyncFleet(KnowsEgress):
                     min(wait, _PATIENCE),
                 )
             except api.aio.AioRpcError as error:
-                raise to_fleet_error(error) from error
+                raise self._connection.error_of(error, request) from error

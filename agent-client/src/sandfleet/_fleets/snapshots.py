@@ -136,7 +136,7 @@ class AsyncSnapshots:
                     0.0,
                 )
             except api.aio.AioRpcError as error:
-                raise to_fleet_error(error) from error
+                raise self._connection.error_of(error, request) from error
 
     async def _stream(self, name: str, request: api.message.Message) -> AsyncIterator[Any]:
         await self._connection.reach()
@@ -148,7 +148,7 @@ class AsyncSnapshots:
                 async for response in call:
                     yield response
             except api.aio.AioRpcError as error:
-                raise to_fleet_error(error) from error
+                raise self._connection.error_of(error, request) from error
             finally:
                 call.cancel()
 

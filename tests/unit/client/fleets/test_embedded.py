@@ -4,13 +4,14 @@ import os
 import py_compile
 from pathlib import Path
 
+import grpc
 import pytest
 from sandfleet._fleets import embedded
 from sandfleet._fleets.embedded import Options
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import InvalidArgument, SandboxEnded, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.testing import FakeFleet
+from sandfleet.testing import Fails, FakeFleet
 from sandfleet.values.sandbox import Isolation
 
 
@@ -123,6 +124,26 @@ async def test_fleets_of_other_processes_are_found_below_the_base_and_dead_ones_
 async def test_a_sandbox_of_no_fleet_has_ended() -> None:
     with pytest.raises(SandboxEnded, match="no fleet has it"):
         await AsyncSandbox.connect("nope")
+
+
+async def test_a_sandbox_whose_fleet_was_killed_has_ended_and_a_fleet_that_is_only_busy_is_waited_for() -> None:
+    async with FakeFleet() as fake, await AsyncFleet.connect(fake.address) as fleet:
+        sandbox = await AsyncSandbox.create(fleet=fleet, rpc_timeout=2.0, keep_alive=False)
+        busy = Fails(grpc.StatusCode.UNAVAILABLE, "", "Socket closed")
+        fake.fail("Get", busy)
+        with pytest.raises(UnavailableError):
+            await fleet.get(sandbox.sandbox_id)
+        await fake.break_executor(replaced=False)
+        await fake.leave()
+        for _ in range(2):
+            with pytest.raises(SandboxEnded, match="its fleet has ended, and its sandboxes with it") as caught:
+                await sandbox.run_code("x")
+            assert (caught.value.reason, caught.value.retryable) == ("FleetEnded", False)
+        assert repr(sandbox) == "AsyncSandbox(s-1, ended: FleetEnded)"
+        # Nothing is left to be killed, and nothing is said of one sandbox where none is meant.
+        assert not await sandbox.kill()
+        with pytest.raises(UnavailableError):
+            await fleet.list()
 
 
 async def test_a_context_manager_keeps_the_lease_and_kills_what_it_created() -> None:
