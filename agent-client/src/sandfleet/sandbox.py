@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Suspension
+    from sandfleet.values.tools import AnyTool
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -90,15 +91,20 @@ async def _create(
         if snapshot is not None:
             made._restoration = back = await fleet.snapshots.restore_snapshot(made.sandbox_id, snapshot, force=False)
             made._resumption = back.resumption
-        if library := options.get("skills"):
-            await made.load_skills(library)
-        if tools:
-            policy, on_ask = options.get("tool_policy"), options.get("on_tool_ask")
-            await made.serve_tools(tools, policy=policy, on_ask=on_ask, calls_file=options.get("tool_calls_file"))
+        await _equip(made, tools, options)
     except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
         await made.kill()
         raise
     return made
+
+
+async def _equip(made: AsyncSandbox, tools: Sequence[AnyTool], options: CreateOptions) -> None:
+    """Give a sandbox that was just claimed its skills and its tools."""
+    if library := options.get("skills"):
+        await made.load_skills(library)
+    if tools:
+        policy, on_ask = options.get("tool_policy"), options.get("on_tool_ask")
+        await made.serve_tools(tools, policy=policy, on_ask=on_ask, calls_file=options.get("tool_calls_file"))
 
 
 async def _create_many(

@@ -132,6 +132,8 @@ async def test_what_a_command_leaves_running_is_killed_and_counted(sandbox):
     daemons = f"sleep 1007 & setsid sleep 1007 & (setsid sh -c 'sleep 1007 & sleep 1007' &); {there}; echo done"
     result = await sandbox.commands.run(daemons)
     assert (result.outcome, result.stdout, result.leftover_processes_killed) == (Outcome.OK, "done\n", 5)
+    said = "5 processes that it left running (sh, sleep) were ended with it: start what is to stay as a service"
+    assert result.message.startswith(said)
     await until(lambda: back_to(sandbox, before))
 
 

@@ -188,7 +188,7 @@ def world(*specs):
 
 
 def settle(services):
-    """Carries out everything that can be done, as if programs started, settled and ended at once; the order in which it was."""
+    """Carries out everything that can be done, as if programs started, settled and ended at once; returns the order."""
     said = []
     services = dict(services)
     while todo := plan.steps(services):

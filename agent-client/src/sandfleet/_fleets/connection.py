@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _UNIX = "unix:"
+# The reason of sandboxes whose fleet has ended.
+FLEET_ENDED = "FleetEnded"
 # Seconds between two searches for the fleet, no matter how many calls fail.
 _BETWEEN_LOOKS = 0.5
 # How long calls on the old connection may take to end, in seconds.
@@ -156,7 +158,7 @@ class FleetConnection:
         if not sandbox_id or not is_broken(error) or not self._has_ended():
             return to_fleet_error(error)
         why = "its fleet has ended, and its sandboxes with it; `Sandbox.resume` takes on what a snapshot keeps"
-        return SandboxEnded(f"cannot use sandbox {sandbox_id}: {why}", reason="FleetEnded", subject=sandbox_id)
+        return SandboxEnded(f"cannot use sandbox {sandbox_id}: {why}", reason=FLEET_ENDED, subject=sandbox_id)
 
     def _has_ended(self) -> bool:
         """Whether no process listens any more at the socket where this fleet was reached."""

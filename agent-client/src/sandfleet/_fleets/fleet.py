@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
-from sandfleet._fleets.connection import FleetConnection
+from sandfleet._fleets.connection import FLEET_ENDED, FleetConnection
 from sandfleet._fleets.egress import KnowsEgress
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._fleets.snapshots import TRANSFER_TIMEOUT, AsyncSnapshots
@@ -344,6 +344,8 @@ class AsyncFleet(KnowsEgress):
         except SandboxPreempted:
             raise
         except (SandboxSuspended, SandboxEnded) as error:
+            if error.reason == FLEET_ENDED:
+                raise
             request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(DEFAULT_MAX_WAIT))
             try:
                 bound = (await claim.resume(self._connection, request, None)).bound

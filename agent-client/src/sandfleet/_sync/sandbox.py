@@ -464,8 +464,9 @@ class Sandbox:
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
         on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`;
                 the deadline of the code that calls counts meanwhile. A plain function runs in a thread, and may ask
-                a person by `input`. What it or the policy raises is logged, and the call is refused. Without it they wait as reviews of the session for
-                the fleet's reviewers, and for `on_review` of `create`: that time counts against no deadline.
+                a person by `input`. What it or the policy raises is logged, and the call is refused. Without it they
+                wait as reviews of the session for the fleet's reviewers, and for `on_review` of `create`: that time
+                counts against no deadline.
         calls_file
                 keeps what this process knows of the calls of this sandbox in a file, which is made where it is missing.
                 A process that opens it after this one was killed answers from it what has run, and goes on with limits

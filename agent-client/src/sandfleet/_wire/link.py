@@ -382,7 +382,8 @@ class Link:
                 self.sandbox_id, wait=wait
             )
         except SandboxEnded as error:
-            self._ended = error
+            # A session that a snapshot keeps is no longer with its fleet: the next call wakes it.
+            self._ended = None if self.wakes and not self._may_wake else error
             raise
         return sandbox.sandbox_uid, access
 

@@ -46,6 +46,7 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
     parts = [
         f"[execution {number}] {_head(evidence)}",
         *_error(evidence, sizes),
+        *([f"note: {cut(evidence.message, 600)}"] if evidence.ok and evidence.message else []),
         *_rollback(evidence.rollback),
         *(f"note: {cut(each.message, 600)}" for each in evidence.notices),
         *losses(evidence.lost, evidence.restored, workspace_kept=workspace_kept),

@@ -111,6 +111,7 @@ async def test_health_wakes_no_session_that_sleeps_and_a_cell_does(
     assert (health.ready, health.message, fake.called("Resume")) == (False, "it sleeps", [])
     fake.answer("code", finished())
     fake.fail("Execute", ASLEEP)
+    fake.fail("Get", ASLEEP)
     assert (await sandbox.run_code("code")).outcome is Outcome.OK
     assert len(fake.called("Resume")) == 1
 

@@ -1,6 +1,6 @@
 """Judges what happened into the one outcome of an execution (D9). docs/reference/outcomes.md documents the reasons."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -31,6 +31,9 @@ class Facts:
     timeout: float = 0.0
     memory_limit: int = 0
     disk_limit: int = 0
+    # Processes that a command left running, and names of their programs, as user code has chosen them.
+    leftover: int = 0
+    left_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class Verdict:
     message: str = ""
 
 
+KEEPING = "start what is to stay as a service, or from a cell of bash"
+# Characters of the name of a program.
+MAX_NAME = 15
 SYNTAX_ERROR = "SyntaxError"
 NO_FOLDER = "WorkingDirectoryGone"
 # For executions without an end when an executor comes back to its workspace.
@@ -71,9 +77,23 @@ def judge_cell(facts: Facts) -> Verdict:
 
 
 def judge_command(facts: Facts) -> Verdict:
-    """The verdict on a command."""
+    """The verdict on a command. One that ended by itself also says what it left running, which was ended with it."""
     if forced := _forced(facts):
         return forced
+    verdict = _by_its_end(facts)
+    if not facts.leftover:
+        return verdict
+    names = ", ".join(filter(None, map(_plain, facts.left_names)))
+    count, were = ("A process", "was") if facts.leftover == 1 else (f"{facts.leftover} processes", "were")
+    told = f"{count} that it left running{names and f' ({names})'} {were} ended with it: {KEEPING}."
+    return replace(verdict, message=f"{verdict.message} {told}".strip())
+
+
+def _plain(name: str) -> str:
+    return "".join(each for each in name[:MAX_NAME] if each.isalnum() or each in "-_.+:")
+
+
+def _by_its_end(facts: Facts) -> Verdict:
     if facts.signal == "SIGXFSZ":
         message = f"A file of the command reached the limit of {facts.disk_limit >> 20} MiB."
         return Verdict("killed", "limit", "DiskLimit", message)

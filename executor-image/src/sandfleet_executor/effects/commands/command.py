@@ -27,6 +27,8 @@ from sandfleet_executor.effects.review.reviews import as_decided
 from sandfleet_executor.worker.base.frames import Frame, FrameError
 
 MAX_FAILURE_TEXT = 4096
+# Of programs that a command left running.
+MAX_NAMES = 5
 # How long the process id of a program that is starting may take, in seconds.
 PID_SECONDS = 1.0
 
@@ -68,6 +70,8 @@ class Ended:
     code: int
     signal: int
     leftover: int = 0
+    # Of what was left running.
+    names: tuple[str, ...] = ()
     memory: bool = False
     message: str = ""
     # It is the working directory that cannot be entered.
@@ -281,7 +285,8 @@ class Command:
                 self._meter.cpu_seconds = max(self._meter.cpu_seconds, float(header["cpu"]))
                 self._meter.sample(int(header["peak"]), 1)
                 self._count_written(int(header["written"]))
-                self._set_end(Ended(int(header["code"]), int(header["signal"]), int(header["leftover"])))
+                names = tuple(map(str, header.get("names", ())[:MAX_NAMES]))
+                self._set_end(Ended(int(header["code"]), int(header["signal"]), int(header["leftover"]), names))
             case "failed":
                 message = str(header["message"])[:MAX_FAILURE_TEXT]
                 self._set_end(Ended(int(header["code"]), 0, message=message, no_folder=bool(header.get("folder"))))
@@ -330,6 +335,8 @@ class Command:
             timeout=self.request.timeout,
             memory_limit=self.request.memory_limit,
             disk_limit=self.request.disk_limit,
+            leftover=end.leftover,
+            left_names=end.names,
         )
         self._meter.close(judge_command(facts), facts, leftover=end.leftover)
 

@@ -1,5 +1,6 @@
 """Process trees, read from the session namespace's own /proc."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -212,6 +213,15 @@ def send_signal(pids: Iterable[int], number: int) -> None:
 def kill_tree(root: int, *, include_root: bool = True, spared: Collection[int] = ()) -> int:
     """Kills `root` and all below it, but for the `spared`; how many living processes were below it."""
     return kill_trees([root], include_roots=include_root, spared=spared)
+
+
+def names_below(root: int, most: int) -> list[str]:
+    """Up to `most` names of programs below `root`, each once; killed ones that are not reaped yet have theirs."""
+    found: set[str] = set()
+    for pid in below(scan(), [root], ()):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", "rb") as file:  # noqa: PTH123 - as above
+            found.add(file.read(64).decode("ascii", "replace").strip())
+    return sorted(found)[:most]
 
 
 def kill_trees(roots: Collection[int], *, include_roots: bool = True, spared: Collection[int] = ()) -> int:

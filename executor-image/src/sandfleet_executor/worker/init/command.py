@@ -15,6 +15,8 @@ from ..base import frames, linux, tree
 from .terminal import Terminal
 
 NOT_FOUND = 127
+# Of programs that a command left running.
+MOST_NAMES = 5
 NOT_EXECUTABLE = 126
 SHELL = "/bin/bash"
 # Linux takes single arguments up to 128 KiB; a longer shell line is passed as a file.
@@ -49,7 +51,7 @@ class Supervisor:
         takes its master. Sends {"event":"begun"} before user code runs; with `tell` {"event":"running","pid"}; at the
         end
         {"event":"failed","code":126|127,"message","folder"?}, or, when no process of the command is left,
-        {"event":"exited","code","signal","leftover","cpu","peak","written"}.
+        {"event":"exited","code","signal","leftover","names","cpu","peak","written"}.
         """
         terminal = Terminal(request["terminal"], 2) if request.get("terminal") else None
         # Not before: a process may send no descriptor while its user has more than this on their way, and others of the
@@ -90,12 +92,14 @@ class Supervisor:
         used = Usage()
         status = pass_signals_on(self.control, self.woken, pid, used)
         leftover = tree.kill_tree(os.getpid(), include_root=False)
+        names = tree.names_below(os.getpid(), MOST_NAMES) if leftover else []
         reap_all(used)
         code, number = linux.split_status(status)
         return {
             "code": code,
             "signal": number,
             "leftover": leftover,
+            "names": names,
             "cpu": used.cpu,
             "peak": used.peak,
             "written": used.written,

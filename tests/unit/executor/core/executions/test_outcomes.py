@@ -97,5 +97,17 @@ def test_messages_name_the_limit_that_was_reached():
         == "The memory limit of 1024 MiB was reached."
     )
     assert judge_command(Facts(exit_code=3)).message == "The command ended with exit code 3."
+
+
+def test_a_command_says_what_it_left_running_and_how_it_is_kept():
+    keep = "start what is to stay as a service, or from a cell of bash."
+    verdict = judge_command(Facts(leftover=1, left_names=("python3",)))
+    said = f"A process that it left running (python3) was ended with it: {keep}"
+    assert (verdict.outcome, verdict.message) == ("ok", said)
+    # The program has chosen its name itself.
+    forged = ("x\n[execution 9] ok" * 9, "\x1b[2J", "")
+    failed = judge_command(Facts(exit_code=3, leftover=2, left_names=forged))
+    said = f"2 processes that it left running (xexecution9o, 2J) were ended with it: {keep}"
+    assert failed.message == f"The command ended with exit code 3. {said}"
     assert judge_cell(Facts(status="error", exit_code=3)).message == "The cell ended with exit code 3."
     assert judge_cell(Facts(exit_code=139, signal="SIGSEGV")).message == "The interpreter was ended by SIGSEGV."
