@@ -133,7 +133,10 @@ def ends_with_semicolon(text: str) -> bool:
 
 
 class Runner:
-    """Runs cells in a namespace. Top-level `await` uses one event loop, which lives as long as the context."""
+    """Runs cells in a namespace. All of them have one event loop, which lives as long as the context.
+
+    A cell that does not await has it, too: a task that it makes is awaited in a later one.
+    """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
@@ -143,9 +146,9 @@ class Runner:
         """The value of the last expression, or None. Raises what the code raises."""
         if cell.awaits:
             return self._run_on_loop(self._steps(cell))
-        if self._loop is not None and not self._loop.is_closed():
-            # asyncio.run() in an earlier cell has unset it.
-            asyncio.set_event_loop(self._loop)
+        # Code may have replaced what makes loops; a cell that awaits would say so.
+        with contextlib.suppress(Exception):
+            self._set_loop()
         exec(cell.body, self._namespace)  # noqa: S102 this is what a context is for
         return eval(cell.last, self._namespace) if cell.last is not None else None  # noqa: S307 the same
 
@@ -167,14 +170,19 @@ class Runner:
         return value if cell.last is not None else None
 
     def _run_on_loop(self, steps: Coroutine[Any, Any, Any]) -> Any:
+        loop = self._set_loop()
+        task = loop.create_task(steps)
+        try:
+            return loop.run_until_complete(task)
+        finally:
+            self._finish(task)
+
+    def _set_loop(self) -> asyncio.AbstractEventLoop:
+        """Make the loop where there is none, and the one that code finds: asyncio.run() in an earlier cell unset it."""
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        task = self._loop.create_task(steps)
-        try:
-            return self._loop.run_until_complete(task)
-        finally:
-            self._finish(task)
+        return self._loop
 
     def _finish(self, task: asyncio.Task[Any]) -> None:
         """An interrupt leaves the cell's task half done: runs its `finally` blocks."""
