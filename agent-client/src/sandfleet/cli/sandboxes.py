@@ -191,12 +191,12 @@ def _owners() -> dict[str, str]:
     owners = {}
     for address in discovery.addresses():
         with suppress(SandfleetError, OSError), Fleet.connect(address) as fleet:
-            owner = _client_of(address)
+            owner = client_of(address)
             owners.update(dict.fromkeys((info.sandbox_id for info in fleet.list()), owner))
     return owners
 
 
-def _client_of(address: str) -> str:
+def client_of(address: str) -> str:
     """Name the parent of the process that serves at an address. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address.removeprefix("unix:"))

@@ -9,13 +9,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 
 from sandfleet import Fleet
 from sandfleet._fleets import discovery
-from sandfleet.cli import OK, table, top
+from sandfleet.cli import OK, sandboxes, table, top
 from sandfleet.cli.fleets import pool, queue
+from sandfleet.errors import RpcTimeout, SandfleetError, UnavailableError
 from sandfleet.values import _show
 from sandfleet.values.fleet import PoolInfo, QueueInfo
 
@@ -31,8 +32,20 @@ class Look:
     pools: tuple[PoolInfo, ...]
     queues: tuple[QueueInfo, ...]
     sessions: int
+    # Whose fleet each pool is of: the program, where the fleets are those of this machine.
+    owners: tuple[str, ...] = ()
     began_rate: float | None = None
     ended_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a look has found in one fleet."""
+
+    owner: str
+    pools: tuple[PoolInfo, ...]
+    queues: tuple[QueueInfo, ...]
+    sessions: frozenset[str]
 
 
 def follow(options: argparse.Namespace) -> int:
@@ -53,20 +66,19 @@ def follow(options: argparse.Namespace) -> int:
 
 
 def _looks(options: argparse.Namespace) -> Iterator[Look]:
-    with ExitStack() as stack:
-        fleets = [stack.enter_context(one) for one in _fleets(options.namespace)]
+    with closing(_Fleets(options.namespace)) as fleets:
         before: set[str] = set()
         at = 0.0
         for number in itertools.count(1):
             now = time.monotonic()
-            # Young sessions have the name of their pod, which they keep.
-            found = (info for fleet in fleets for info in fleet.list(namespace=options.namespace))
-            ids = {info.sandbox_id for info in found if info.state not in _UNCLAIMED}
+            parts = fleets.look()
+            ids = {each for part in parts for each in part.sessions}
             seconds = now - at if number > 1 else None
             yield Look(
-                pools=tuple(one for fleet in fleets for one in fleet.pools(namespace=options.namespace)),
-                queues=tuple(one for fleet in fleets for one in fleet.queues(namespace=options.namespace)),
+                pools=tuple(each for part in parts for each in part.pools),
+                queues=tuple(each for part in parts for each in part.queues),
                 sessions=len(ids),
+                owners=tuple(part.owner for part in parts for _ in part.pools),
                 began_rate=len(ids - before) / seconds if seconds else None,
                 ended_rate=len(before - ids) / seconds if seconds else None,
             )
@@ -76,11 +88,57 @@ def _looks(options: argparse.Namespace) -> Iterator[Look]:
             time.sleep(options.interval)
 
 
-def _fleets(namespace: str | None) -> list[Fleet]:
-    """The fleet that the environment names; else all of this machine, where it has some; else the cluster's."""
-    named = os.environ.get("SANDFLEET_ADDRESS") or os.environ.get("SANDFLEET_FLEET") or namespace is not None
-    here = [] if named else discovery.addresses()
-    return [Fleet.connect(address) for address in here] or [pool.connect(namespace)]
+class _Fleets:
+    """The fleet that the environment names; else all of this machine, which come and go; else the cluster's."""
+
+    def __init__(self, namespace: str | None) -> None:
+        self._namespace = namespace
+        self._open: dict[str, Fleet] = {}
+        named = os.environ.get("SANDFLEET_ADDRESS") or os.environ.get("SANDFLEET_FLEET") or namespace is not None
+        self._one = pool.connect(namespace) if named else None if discovery.addresses() else _of_cluster()
+
+    def look(self) -> list[_Part]:
+        """Look at each. Raises UnavailableError where there is one that does not answer."""
+        if self._one is not None:
+            return [self._part(self._one, "")]
+        here = discovery.addresses()
+        for address in self._open.keys() - {*here}:
+            self._open.pop(address).close()
+        return [part for address in here if (part := self._here(address)) is not None]
+
+    def _here(self, address: str) -> _Part | None:
+        """Look at a fleet of this machine; None where it has ended with its program, or is about to."""
+        try:
+            if address not in self._open:
+                self._open[address] = Fleet.connect(address)
+            return self._part(self._open[address], sandboxes.client_of(address))
+        except (UnavailableError, RpcTimeout, OSError):
+            if (gone := self._open.pop(address, None)) is not None:
+                gone.close()
+            return None
+
+    def _part(self, fleet: Fleet, owner: str) -> _Part:
+        # Young sessions have the name of their pod, which they keep.
+        found = (each for each in fleet.list(namespace=self._namespace) if each.state not in _UNCLAIMED)
+        return _Part(
+            owner=owner,
+            pools=fleet.pools(namespace=self._namespace),
+            queues=fleet.queues(namespace=self._namespace),
+            sessions=frozenset(each.sandbox_id for each in found),
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        for fleet in filter(None, (self._one, *self._open.values())):
+            fleet.close()
+
+
+def _of_cluster() -> Fleet:
+    try:
+        return pool.connect(None)
+    except SandfleetError as error:
+        why = "none runs on this machine, and kubectl leads to none; `sandfleet top -n NAMESPACE` says why"
+        raise UnavailableError(f"cannot show a fleet: {why}", reason="NoFleet") from error
 
 
 def screen(look: Look) -> tuple[list[str], list[float | None]]:
@@ -88,7 +146,9 @@ def screen(look: Look) -> tuple[list[str], list[float | None]]:
     rates = "" if look.began_rate is None else f"  began {look.began_rate:.1f}/s  ended {look.ended_rate or 0:.1f}/s"
     lines, shares = [f"sessions {look.sessions}{rates}", ""], [-1.0, None]
     rows = [_POOLS, *map(_cells, look.pools)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_POOLS))]
+    if len({*look.owners}) > 1:
+        rows = [(owner, *row) for owner, row in zip(("WHOSE", *look.owners), rows, strict=True)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     shares += [-1.0, *map(_need, look.pools)]
     if look.queues:
