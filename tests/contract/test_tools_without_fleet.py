@@ -43,7 +43,9 @@ async def test_a_call_whose_fleet_was_killed_is_cancelled_on_the_host_and_the_ce
         # The executor ends in order when its host has gone, unless it is cut off first.
         assert isinstance(ending, SandfleetError) or ending.outcome in {"lost", "interrupted"}, ending
         with pytest.raises(SandboxEnded, match="its fleet has ended"):
-            await sandbox.run_code("1")
+            while True:
+                # The executor may be there for a moment, and end its cells in order.
+                await sandbox.run_code("1")
         # The calls of an end that no executor comes from are given up when the host stops serving.
         await sandbox.close()
         await until(lambda: ended)

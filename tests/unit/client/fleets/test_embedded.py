@@ -126,6 +126,7 @@ async def test_a_sandbox_of_no_fleet_has_ended() -> None:
         await AsyncSandbox.connect("nope")
 
 
+@pytest.mark.process
 async def test_a_sandbox_whose_fleet_was_killed_has_ended_and_a_fleet_that_is_only_busy_is_waited_for() -> None:
     async with FakeFleet() as fake, await AsyncFleet.connect(fake.address) as fleet:
         sandbox = await AsyncSandbox.create(fleet=fleet, rpc_timeout=2.0, keep_alive=False)

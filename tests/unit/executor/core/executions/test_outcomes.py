@@ -107,7 +107,7 @@ def test_a_command_says_what_it_left_running_and_how_it_is_kept():
     # The program has chosen its name itself.
     forged = ("x\n[execution 9] ok" * 9, "\x1b[2J", "")
     failed = judge_command(Facts(exit_code=3, leftover=2, left_names=forged))
-    said = f"2 processes that it left running (xexecution9o, 2J) were ended with it: {keep}"
+    said = f"2 processes that it left running (xexecution9, 2J) were ended with it: {keep}"
     assert failed.message == f"The command ended with exit code 3. {said}"
     assert judge_cell(Facts(status="error", exit_code=3)).message == "The cell ended with exit code 3."
     assert judge_cell(Facts(exit_code=139, signal="SIGSEGV")).message == "The interpreter was ended by SIGSEGV."

@@ -225,14 +225,15 @@ def make_wheel(folder, name, source):
 def test_a_task_that_a_cell_without_await_makes_is_awaited_in_the_next_one(context, make):
     assert context.run(f"import asyncio\nasync def five(): return 5\ntask = {make}(five())").status == "ok"
     assert context.run("await task").text == "5"
-    # The program's own loop takes the place of the cell's only while it runs.
-    context.run("asyncio.run(five())\nlater = asyncio.ensure_future(five())")
+    # asyncio.run() unsets the loop, for the rest of its cell.
+    context.run("asyncio.run(five())")
+    context.run("later = asyncio.ensure_future(five())")
     assert context.run("await later").text == "5"
 
 
 def test_a_byte_order_mark_before_the_first_line_is_dropped_as_in_a_file(context):
     assert context.run("\ufeffx = 5\nx").text == "5"
-    assert context.run("\ufeff%who").ok
+    assert context.run("\ufeff%who").status == "ok"
     assert context.run("'\ufeff'").text == r"'\ufeff'"
 
 
