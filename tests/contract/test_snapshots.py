@@ -140,7 +140,7 @@ async def test_copies_have_the_environment_the_mounts_the_labels_and_the_lease_o
                 "import os; mine.value, os.getcwd(), os.environ['TEAM'], os.environ['PHASE']", context="below"
             )
             assert seen.text == "(5, '/app', 'blue', '2')"
-            assert [(one.name, one.state) for one in await copy.services.list()] == [("web", "ready")]
+            assert (await copy.services.wait_ready("web")).is_ready
             info, briefly = await copy.get_info(), await short.get_info()
             assert info.labels == {"run": "7", "copy": "1"}
             assert info.lease_expires is not None
