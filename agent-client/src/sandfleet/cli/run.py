@@ -196,18 +196,20 @@ def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exe
     name = "-c" if options.code is not None else options.file
     lines = [f"__import__('sys').argv[:] = {[name, *options.arguments]!r}"] if options.arguments else []
     # A reviewer approves the code alone.
-    if options.file not in {None, "-"} and sandbox.get_info().contract != "reviewed":
-        lines = [f"__import__('sys').argv[:] = {[name, *options.arguments]!r}", _placed(sandbox, code, options.file)]
+    is_reviewed = sandbox._async._link.is_reviewed  # noqa: SLF001 - known since the claim
+    if options.file not in {None, "-"} and not is_reviewed:
+        lines = [f"__import__('sys').argv[:] = {[name, *options.arguments]!r}", _placed(sandbox, code, options)]
     if lines:
         sandbox.run_code("\n".join(lines)).raise_for_error()
     return _run_cell(sandbox, code, options, "python")
 
 
-def _placed(sandbox: Sandbox, code: str, file: str) -> str:
+def _placed(sandbox: Sandbox, code: str, options: argparse.Namespace) -> str:
     """Write the script where programs look for it beside uploaded files; return the line that sets `__file__`."""
-    path = PurePosixPath(file)
+    path = PurePosixPath(options.file)
     place = str(path.name if path.is_absolute() or ".." in path.parts else path)
-    if not sandbox.files.exists(place):
+    is_new = not (options.sandbox or options.upload)
+    if is_new or not sandbox.files.exists(place):
         sandbox.files.write(place, code)
     return f"__file__ = __import__('os').path.abspath({place!r})"
 

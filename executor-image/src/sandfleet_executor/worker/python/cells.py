@@ -9,6 +9,7 @@ import inspect
 import io
 import linecache
 import tokenize
+import warnings
 from collections.abc import Coroutine
 from types import CodeType
 from typing import Any, NamedTuple
@@ -132,11 +133,21 @@ def ends_with_semicolon(text: str) -> bool:
     return bool(tokens) and tokens[-1].string == ";"
 
 
-class Runner:
-    """Runs cells in a namespace. All of them have one event loop, which lives as long as the context.
+def _present_loop() -> asyncio.AbstractEventLoop:
+    """The loop that an earlier cell has got by making a task, so that the task can be awaited; else a new one."""
+    with warnings.catch_warnings():
+        # Python 3.12 to 3.13 warn where it makes one.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            loop = asyncio.get_event_loop_policy().get_event_loop()
+        except RuntimeError:
+            # asyncio.run() has unset it, or there is none.
+            return asyncio.new_event_loop()
+    return asyncio.new_event_loop() if loop.is_closed() else loop
 
-    A cell that does not await has it, too: a task that it makes is awaited in a later one.
-    """
+
+class Runner:
+    """Runs cells in a namespace. Top-level `await` uses one event loop, which lives as long as the context."""
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
@@ -146,9 +157,9 @@ class Runner:
         """The value of the last expression, or None. Raises what the code raises."""
         if cell.awaits:
             return self._run_on_loop(self._steps(cell))
-        # Code may have replaced what makes loops; a cell that awaits would say so.
-        with contextlib.suppress(Exception):
-            self._set_loop()
+        if self._loop is not None and not self._loop.is_closed():
+            # asyncio.run() in an earlier cell has unset it.
+            asyncio.set_event_loop(self._loop)
         exec(cell.body, self._namespace)  # noqa: S102 this is what a context is for
         return eval(cell.last, self._namespace) if cell.last is not None else None  # noqa: S307 the same
 
@@ -170,19 +181,15 @@ class Runner:
         return value if cell.last is not None else None
 
     def _run_on_loop(self, steps: Coroutine[Any, Any, Any]) -> Any:
-        loop = self._set_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop = _present_loop()
+        loop = self._loop
+        asyncio.set_event_loop(loop)
         task = loop.create_task(steps)
         try:
             return loop.run_until_complete(task)
         finally:
             self._finish(task)
-
-    def _set_loop(self) -> asyncio.AbstractEventLoop:
-        """Make the loop where there is none, and the one that code finds: asyncio.run() in an earlier cell unset it."""
-        if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
-        return self._loop
 
     def _finish(self, task: asyncio.Task[Any]) -> None:
         """An interrupt leaves the cell's task half done: runs its `finally` blocks."""
