@@ -85,7 +85,8 @@ class Approval:
         if inspect.iscoroutinefunction(on_ask):
             return await decision_of(on_ask, asked, session)
         # A person takes time, and may be asked by `input`, which blocks.
-        said = await self._threads.run(partial(on_ask, asked, session), _nothing, _nothing)
+        work = partial(on_ask, asked, session)
+        said: Decision | Awaitable[Decision] = await self._threads.run(work, _nothing, _nothing)
         return await said if inspect.isawaitable(said) else said
 
     async def _reviewed(self, call: Received, arguments: Mapping[str, Any], why: str) -> Decision:

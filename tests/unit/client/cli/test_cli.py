@@ -70,7 +70,7 @@ def test_run_over_the_deadline_says_so_and_fails(
     fake.answer("code", finished(common_pb2.OUTCOME_TIMEOUT, blame=common_pb2.BLAME_LIMIT, message="Too slow."))
     assert main(["run", script, "--timeout", "2"]) == 1
     assert capsys.readouterr().err == "sandfleet: timeout: Too slow.\n"
-    assert fake.called("Execute")[0].request.timeout.seconds == 2
+    assert fake.called("Execute")[-1].request.timeout.seconds == 2
 
 
 def test_run_that_the_platform_lost_is_no_failure_of_the_code(fake: FakeFleet, script: str) -> None:
