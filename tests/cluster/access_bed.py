@@ -198,7 +198,7 @@ def fleet_bed(
     fakes: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[FleetBed]:
-    """Without namespaces it has no sandboxes of its own: it gives access to those of others."""
+    """The fleet watches these namespaces alone. They may be made later."""
     name = f"access-{secrets.token_hex(4)}"
     bed = FleetBed(cluster, name, free_port(), namespaces or (name,), folder, health_port=free_port())
     account = (name, "fleet")

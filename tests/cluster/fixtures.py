@@ -141,8 +141,8 @@ def new_namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
     """Makes namespaces with labels, ready for pods; they go after the test."""
     made: list[str] = []
 
-    def make(labels: Mapping[str, str] | None = None) -> str:
-        name = f"test-{secrets.token_hex(4)}"
+    def make(labels: Mapping[str, str] | None = None, name: str = "") -> str:
+        name = name or f"test-{secrets.token_hex(4)}"
         made.append(name)
         metadata = {"name": name, "labels": dict(labels or {})}
         cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

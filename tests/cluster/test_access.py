@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -38,47 +39,60 @@ MAY_LOOK = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "ver
 MAY_GET = [*MAY_LOOK, {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]}]
 
 
+# Namespaces that the fleet watches: it gives no access to a sandbox whose pod it does not see.
+WATCHED = [f"watched-{secrets.token_hex(4)}" for _ in range(12)]
+
+
 @pytest.fixture(scope="module")
 def bed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetBed]:
-    with fleet_bed(cluster, tmp_path_factory.mktemp("fleet")) as made:
+    with fleet_bed(cluster, tmp_path_factory.mktemp("fleet"), tuple(WATCHED)) as made:
         yield made
 
 
+@pytest.fixture(scope="module")
+def names() -> Iterator[str]:
+    return iter(WATCHED)
+
+
 @pytest.fixture
-def team(new_namespace, bed: FleetBed) -> str:
+def team(new_namespace, bed: FleetBed, names: Iterator[str]) -> str:
     """With the account `agent`, which may get sandboxes there, and `stranger`, which may do nothing."""
-    name: str = new_namespace()
+    name: str = new_namespace(name=next(names))
     accounts = [an_object("v1", "ServiceAccount", account, name) for account in ("agent", "stranger")]
     bed.apply(*accounts, *a_grant("", "get-sandboxes", MAY_GET, (name, "agent"), name))
     return name
 
 
-def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", *, pod: Json | None = None, **status: Any) -> str:
-    """Make a sandbox with a status as the operator writes it, about a pod that no node takes. Return the pod's uid."""
-    made = bed.cluster.api.create(
-        an_object("sandfleet.io/v1alpha1", "CodeSandbox", name, namespace, spec={"templateRef": {"name": "none"}})
-    )
-    pod = pod or a_pod(bed, namespace, name)
-    owner = {"apiVersion": made["apiVersion"], "kind": "CodeSandbox", "name": name, "uid": made["metadata"]["uid"]}
-    change = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
-    bed.cluster.api.call("PATCH", path_of("Pod", namespace, name), change, "application/merge-patch+json")
-    address, uid = f"{pod['status']['podIP']}:{SETTINGS.executor_port}", pod["metadata"]["uid"]
+def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", **status: Any) -> str:
+    """With a status as the operator would write it, about a pod of its own, which no node takes. Return the pod's uid."""
+    made = sandbox_pod(PodRequest(namespace=namespace, name=name, wanted=wanted()), SETTINGS)
+    made = owned(bed, {**made, "spec": {**made["spec"], "schedulerName": "none"}})
+    addressed = {"status": {"podIP": "192.0.2.1", "podIPs": [{"ip": "192.0.2.1"}]}}
+    path = f"{path_of('Pod', namespace, name)}/status"
+    return told(bed, bed.cluster.api.call("PATCH", path, addressed, "application/merge-patch+json"), **status)
+
+
+def owned(bed: FleetBed, pod: Json) -> Json:
+    """The pod and its CodeSandbox, made as the operator makes them: a fleet ends a claimed pod that has no owner."""
+    create, meta = bed.cluster.api.create, pod["metadata"]
+    spec = {"templateRef": {"name": "none"}}
+    made = create(an_object("sandfleet.io/v1alpha1", "CodeSandbox", meta["name"], meta["namespace"], spec=spec))
+    owner = {"apiVersion": made["apiVersion"], "kind": "CodeSandbox", "name": meta["name"], "controller": True}
+    owners = [{**owner, "uid": made["metadata"]["uid"]}]
+    answer: Json = create({**pod, "metadata": {**meta, "ownerReferences": owners}})
+    return answer
+
+
+def told(bed: FleetBed, pod: Json, **status: Any) -> str:
+    """The status of the pod's CodeSandbox says that the pod is ready. Return the pod's uid."""
+    namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
+    address = f"{pod['status']['podIP']}:{SETTINGS.executor_port}"
     full = {"podName": name, "podUID": uid, "address": address, "runtime": "gvisor", **status}
     ready = {"type": "Ready", "status": "True", "reason": "ExecutorAnswers", "message": ""}
     full["conditions"] = [{**ready, **full.pop("ready", {}), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     path = f"{path_of('CodeSandbox', namespace, name)}/status"
     bed.cluster.api.call("PATCH", path, {"status": full}, "application/merge-patch+json")
     return str(uid)
-
-
-def a_pod(bed: FleetBed, namespace: str, name: str) -> Json:
-    """With an address, though it runs nowhere."""
-    pod = sandbox_pod(PodRequest(namespace=namespace, name=name, wanted=wanted()), SETTINGS)
-    bed.cluster.api.create({**pod, "spec": {**pod["spec"], "schedulerName": "none"}})
-    status = {"status": {"podIP": "192.0.2.1", "podIPs": [{"ip": "192.0.2.1"}]}}
-    path = f"{path_of('Pod', namespace, name)}/status"
-    answer: Json = bed.cluster.api.call("PATCH", path, status, "application/merge-patch+json")
-    return answer
 
 
 class Known:
@@ -100,9 +114,9 @@ async def asked(bed: FleetBed, token: str, sandbox: str) -> Json:
 
 
 async def test_a_caller_that_may_get_a_sandbox_gets_access_to_it_and_to_no_other(
-    bed: FleetBed, team: str, new_namespace
+    bed: FleetBed, team: str, new_namespace, names: Iterator[str]
 ) -> None:
-    other = new_namespace()
+    other = new_namespace(name=next(names))
     uid = a_sandbox(bed, team)
     a_sandbox(bed, other)
     token = bed.token(team, "agent")
@@ -198,13 +212,13 @@ async def signing(bed: FleetBed) -> AsyncIterator[Signing]:
 
 
 @pytest.fixture
-async def pod(bed: FleetBed, executor_image: Cluster, signing: Signing, new_namespace) -> Json:
-    namespace = new_namespace({"pod-security.kubernetes.io/enforce": "restricted"})
+async def pod(bed: FleetBed, executor_image: Cluster, signing: Signing, new_namespace, names: Iterator[str]) -> Json:
+    namespace = new_namespace({"pod-security.kubernetes.io/enforce": "restricted"}, next(names))
     create = bed.cluster.api.create
     create(keys_config_map(namespace, signing.public_keys))
     create(workspace_claim(namespace, "one", wanted(), owner=None))
     made_of = sandbox_pod(PodRequest(namespace=namespace, name="one", wanted=wanted()), SETTINGS)
-    create(trusting(made_of, signing.authority.public_text))
+    owned(bed, trusting(made_of, signing.authority.public_text))
     return await asyncio.to_thread(bed.cluster.pod_ready, namespace, "one", 120)
 
 
@@ -221,7 +235,7 @@ async def test_a_sandbox_is_reached_with_nothing_but_its_name_and_kubectl(
     await contacts.contact(there, isolation=Isolation.GVISOR, first=False)
     assert (await contacts.open(there)).session_id == f"{namespace}.one"
 
-    a_sandbox(bed, namespace, pod=pod)
+    told(bed, pod)
     bed.apply(*a_grant("", "get-sandboxes", MAY_GET, (namespace, "default"), namespace))
     bed.publish(node.addresses.machine)
     for name in [name for name in os.environ if name.startswith("SANDFLEET_")]:
