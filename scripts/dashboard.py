@@ -139,6 +139,21 @@ ROWS: list[tuple[str, list[tuple[str, str, list[tuple[str, str]]]]]] = [
         ],
     ),
     (
+        "Hosts by name",
+        [
+            (
+                "Connections, and why they were refused",
+                "reqps",
+                [(rate("sandfleet_egress_connections_total", "reason"), "{{reason}}")],
+            ),
+            (
+                "Data of connections",
+                "Bps",
+                [(rate("sandfleet_egress_bytes_total", "direction"), "{{direction}}")],
+            ),
+        ],
+    ),
+    (
         "Snapshots",
         [
             (

@@ -91,8 +91,8 @@ def test_the_settings_default_to_the_programs_own_but_for_the_image_and_the_poli
 
 def test_every_setting_is_a_value_of_the_chart() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["settings"]
-    # The chart itself knows the namespace, its policies, and whether there is a snapshotter.
-    assert len(values) == len(fields(Settings)) - 3
+    # The chart itself knows the namespace, its policies, and whether there is a snapshotter and an egress process.
+    assert len(values) == len(fields(Settings)) - 4
     assert Settings.parse({**values, "controlPlaneNamespace": "x"}).control_plane_namespace == "x"
 
 

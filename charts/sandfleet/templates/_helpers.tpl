@@ -49,6 +49,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.admissionPolicy.enabled }}
 {{- $own = set $own "admissionPolicies" (list (printf "%s-control-metadata" (include "sandfleet.fullname" .))) }}
 {{- end }}
+{{- if include "sandfleet.egress.runs" . }}
+{{- $own = set $own "egress" (include "sandfleet.egress.settings" . | fromYaml) }}
+{{- end }}
 {{- merge $own .Values.settings | toJson }}
 {{- end }}
 
@@ -94,7 +97,7 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if and (has .component (list "operator" "fleet")) (empty $values.topologySpreadConstraints) }}
+{{- if and (has .component (list "operator" "fleet" "egress")) (empty $values.topologySpreadConstraints) }}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
@@ -113,9 +116,10 @@ volumes:
   {{- if eq .component "snapshotter" }}
   - {{- include "sandfleet.snapshotter.keys" .root | nindent 4 }}
   {{- end }}
-  {{- if has .component (list "gateway" "snapshotter") }}
+  {{- if has .component (list "gateway" "snapshotter" "egress") }}
   - {{- include "sandfleet.gateway.credentials" .root | nindent 4 }}
-  {{- else }}
+  {{- end }}
+  {{- if not (has .component (list "gateway" "snapshotter")) }}
   - name: settings
     configMap:
       name: {{ include "sandfleet.fullname" .root }}-settings
@@ -139,6 +143,8 @@ args:
   {{- include "sandfleet.gateway.args" .root | nindent 2 }}
   {{- else if eq .component "snapshotter" }}
   {{- include "sandfleet.snapshotter.args" .root | nindent 2 }}
+  {{- else if eq .component "egress" }}
+  {{- include "sandfleet.egress.args" .root | nindent 2 }}
   {{- end }}
 env:
   {{- if eq .component "snapshotter" }}
@@ -189,11 +195,12 @@ volumeMounts:
     mountPath: /etc/sandfleet-keys
     readOnly: true
   {{- end }}
-  {{- if has .component (list "gateway" "snapshotter") }}
+  {{- if has .component (list "gateway" "snapshotter" "egress") }}
   - name: credentials
     mountPath: /var/run/secrets/sandfleet
     readOnly: true
-  {{- else }}
+  {{- end }}
+  {{- if not (has .component (list "gateway" "snapshotter")) }}
   - name: settings
     mountPath: /etc/sandfleet
     readOnly: true

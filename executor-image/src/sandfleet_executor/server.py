@@ -26,12 +26,13 @@ from sandfleet_api.executor.v1 import (
 )
 
 from sandfleet_executor.core.config import ANY_KEY, ExecutorConfig
-from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.errors import BadRequest, ConfigError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.access.tokens import TokenVerifier, read_authority
 from sandfleet_executor.effects.contexts.reviewed_states import StoredStates
+from sandfleet_executor.effects.egress.dial import TlsWay
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.executions.store.log import Store
 from sandfleet_executor.effects.files import files
@@ -155,7 +156,7 @@ async def serve(config: ExecutorConfig, group: cgroup.Groups, on_ready: Callable
     recorder.look = FileDigests(roots, threads).of
     server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
-    identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
+    identity = identity_of(session)
     await add_snapshots(server, session, add_session_services(server, session, meter), workspace_fd, threads)
     filesystem = FilesystemServicer(roots, threads, Watches(watcher), session.disk)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
@@ -183,6 +184,24 @@ async def _remove_leftovers(watcher: WorkspaceWatcher, roots: Roots, threads: Fi
     if leftovers := watcher.leftovers():
         pins = roots.pin()
         await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))
+
+
+def identity_of(session: Session) -> Identity | None:
+    """What the executor shows on a network, also to the egress process, to which the session's connections go.
+
+    Raises ConfigError.
+    """
+    config = session.config
+    if not config.listen:
+        return None
+    identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now)
+    if not config.egress_address:
+        return identity
+    if not config.keys_authority or config.keys_authority == ANY_KEY:
+        raise ConfigError("cannot take egress_address: keys_authority does not say who signs its certificate")
+    authority = read_authority(config.keys_authority)
+    session.egress.lead(TlsWay(config.egress_address, config.egress_pod, identity, authority, utc_now))
+    return identity
 
 
 def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]

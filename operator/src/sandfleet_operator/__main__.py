@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.cluster.service_address import located
 
 # The service account names the pod's namespace here.
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -44,7 +45,7 @@ def _fleet(rest: list[str]) -> int:
 
     given = _fleet_parser().parse_args(rest)
     try:
-        settings = Settings.parse(json.loads(Path(given.settings).read_text(encoding="utf-8")))
+        settings = located(Settings.parse(json.loads(Path(given.settings).read_text(encoding="utf-8"))))
     except (OSError, ValueError, FleetError) as error:
         print(f"cannot start the fleet: {error}", file=sys.stderr)
         return UNUSABLE
@@ -91,7 +92,36 @@ def _snapshotter(rest: list[str]) -> int:
     )
 
 
-COMMANDS = {"operator": _operator, "fleet": _fleet, "gateway": _gateway, "snapshotter": _snapshotter}
+def _egress(rest: list[str]) -> int:
+    from sandfleet_operator.fleet.egress.cluster import Options, serve
+
+    given = _egress_parser().parse_args(rest)
+    try:
+        settings = Settings.parse(json.loads(Path(given.settings).read_text(encoding="utf-8")))
+    except (OSError, ValueError, FleetError) as error:
+        print(f"cannot start the egress process: {error}", file=sys.stderr)
+        return UNUSABLE
+    if not settings.egress.service:
+        print("cannot start the egress process: the settings have no egress.service", file=sys.stderr)
+        return UNUSABLE
+    return serve(
+        Options(
+            fleet=given.fleet or f"{SERVICE}.{own_namespace()}.svc:8443",
+            credentials=given.credentials,
+            settings=settings,
+            health_port=given.health_port,
+            kubeconfig=given.kubeconfig,
+        )
+    )
+
+
+COMMANDS = {
+    "operator": _operator,
+    "fleet": _fleet,
+    "gateway": _gateway,
+    "snapshotter": _snapshotter,
+    "egress": _egress,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -138,6 +168,20 @@ def _snapshotter_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fleet", default="", help="HOST:PORT (default: the Service of the pod's namespace)")
     parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
+    return parser
+
+
+def _egress_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sandfleet_operator egress", description="Connects sandboxes to hosts, by name; it alone has a network."
+    )
+    parser.add_argument(
+        "--credentials", type=Path, default=CREDENTIALS, help=f"ca.crt and token (default: {CREDENTIALS})"
+    )
+    parser.add_argument("--fleet", default="", help="HOST:PORT (default: the Service of the pod's namespace)")
+    parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
+    parser.add_argument("--settings", default=os.environ.get("SANDFLEET_SETTINGS", SETTINGS_FILE), help="a JSON file")
+    parser.add_argument("--kubeconfig", default="", help="instead of the pod's service account")
     return parser
 
 

@@ -170,13 +170,15 @@ class World:
 
     async def isolate(self, namespace=TEAM):
         """The operator's part: what has to be there before anything is started."""
-        await self.kube.apply(default_deny(namespace, SETTINGS))
+        await self.kube.apply(default_deny(namespace, self.settings))
         await self.kube.apply(keys_config_map(namespace, "{}"))
 
     async def add(self, *objects):
         for obj in objects:
             made = await self.kube.create(obj)
-            if obj["kind"] == SANDBOX_TEMPLATE.kind and (policy := template_egress(sandbox_template(made), SETTINGS)):
+            if obj["kind"] == SANDBOX_TEMPLATE.kind and (
+                policy := template_egress(sandbox_template(made), self.settings)
+            ):
                 await self.kube.apply(policy)
 
     def executors(self):

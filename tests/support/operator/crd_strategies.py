@@ -216,6 +216,10 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
         "claimName" not in workspace or not workspace.keys() & {"size", "storageClassName"}
     ),
     "!has(self.endPort) || self.endPort >= self.port": lambda port: port.get("endPort", 65536) >= port["port"],
+    "!self.matches('(^|[.])([0-9]+|0[xX][0-9a-fA-F]*)$')": lambda host: (
+        not re.search(r"(^|[.])([0-9]+|0[xX][0-9a-fA-F]*)\Z", host)
+    ),
+    "!self.matches('^[*][.][^.]*$')": lambda host: not re.match(r"[*][.][^.]*\Z", host),
     "isCIDR(self)": lambda text: bool(re.fullmatch(r"[0-9a-f:.]+/(0|[1-9][0-9]*)", text)) and bool(_network(text)),
     "!isCIDR(self) || cidr(self) == cidr(self).masked()": _is_masked,
     "isCIDR(self) && cidr(self) == cidr(self).masked()": _is_masked,

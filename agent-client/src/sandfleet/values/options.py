@@ -48,7 +48,7 @@ class CreateOptions(TypedDict, total=False):
                     it they wait as reviews.
     tool_calls_file keeps what this process knows of their calls, as `calls_file` of `serve_tools`.
     skills          a `SkillLibrary`, or its folder: what it offers is copied in, and code imports it as `skills.NAME`.
-    egress          hosts that the sandbox may reach by name (on one machine): ["packages.example.com",
+    egress          hosts that the sandbox may reach by name (on a cluster, of its template): ["packages.example.com",
                     "*.example.org:443"], or an `Egress`, such as `Egress.packages("python")`. "none": the sandbox
                     reaches nothing. "template" or None: it reaches what its template allows; `bound` says what was
                     known at the claim, `get_info().egress` what is known now.

@@ -65,6 +65,9 @@ class ExecutorConfig:
     listen: str | None = None
     # The egress process takes the session's connections at this socket; None: the session has no way out by name.
     egress_socket: str | None = None
+    # In a pod, the egress process is at this HOST:PORT, speaks TLS, and is told this NAMESPACE/NAME of the pod.
+    egress_address: str | None = None
+    egress_pod: str = ""
     # What user code can reach: nothing, or what the pod can (a pod's network namespace cannot be left under gVisor).
     network: str = "none"
     isolation: str = "namespace"
@@ -120,6 +123,8 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
         if self.egress_socket and (self.isolation != "namespace" or self.network != "none"):
             raise ConfigError("cannot take egress_socket: without a network of its own user code has another way out")
+        if self.egress_address and (self.listen is None or self.egress_socket):
+            raise ConfigError("cannot take egress_address: only an executor with a certificate reaches it")
         if self.user_id is not None and self.user_id <= 0:
             raise ConfigError(f"cannot take user_id={self.user_id}: user code never runs as root")
         for name, value in self.envs.items():

@@ -54,6 +54,26 @@ class Name:
             return host.endswith(self.host[1:])
         return host == self.host
 
+    def covers(self, other: "Name", port: int) -> bool:
+        """Whether all hosts of the other name are meant, too, at this port."""
+        if self.host.startswith(WILDCARD):
+            return port in self.ports and other.host.removeprefix("*").endswith(self.host[1:])
+        return port in self.ports and self.host == other.host
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """As people write it, and `parse` reads it again."""
+        return (self.host,) if self.ports == WEB_PORTS else tuple(f"{self.host}:{port}" for port in self.ports)
+
+
+def first_outside(wish: Sequence[Name], allowed: Sequence[Name]) -> str:
+    """The first host of the wish that the allowed list does not have, with its port; empty: it has all."""
+    for one in wish:
+        for port in one.ports:
+            if not any(each.covers(one, port) for each in allowed):
+                return one.host if one.ports == WEB_PORTS else f"{one.host}:{port}"
+    return ""
+
 
 @dataclass(frozen=True, slots=True)
 class Credential:
@@ -125,16 +145,29 @@ def check_credentials(credentials: Sequence[Credential], names: Sequence[Name]) 
     if len(credentials) > MAX_CREDENTIALS:
         raise _bad(f"there are {len(credentials)}, and the most are {MAX_CREDENTIALS}")
     for one in credentials:
-        if not any(name.allows(one.host, port) for name in names for port in name.ports if port != HTTP_PORT):
-            raise _bad(f"{one.host[:80]!a} is no host that the egress list allows at a port of HTTPS")
-        if not HEADER.fullmatch(one.header) or one.header.lower() in FRAMING:
-            raise _bad(f"{one.header[:80]!a} is no header that may be set")
-        if one.format.count("{key}") != 1 or not VALUE.fullmatch(one.format):
-            raise _bad(f"the format for {one.host} has to have {{key}} in it once")
-        if not VALUE.fullmatch(one.value) or not LEAST_VALUE <= len(one.value) <= MAX_VALUE:
+        check_place(one, names)
+        if not is_value(one.value):
             raise _bad(f"the value for {one.host} is not {LEAST_VALUE} to {MAX_VALUE} printable characters of ASCII")
-        if one.env and not ENV_NAME.fullmatch(one.env):
-            raise _bad(f"{one.env[:80]!a} is no name of a variable")
+
+
+def check_place(one: Credential, names: Sequence[Name]) -> None:
+    """Whether the credential has a host of the list and a place in its requests; the value is not looked at.
+
+    Raises FleetError.
+    """
+    if not any(name.allows(one.host, port) for name in names for port in name.ports if port != HTTP_PORT):
+        raise _bad(f"{one.host[:80]!a} is no host that the egress list allows at a port of HTTPS")
+    if not HEADER.fullmatch(one.header) or one.header.lower() in FRAMING:
+        raise _bad(f"{one.header[:80]!a} is no header that may be set")
+    if one.format.count("{key}") != 1 or not VALUE.fullmatch(one.format):
+        raise _bad(f"the format for {one.host} has to have {{key}} in it once")
+    if one.env and not ENV_NAME.fullmatch(one.env):
+        raise _bad(f"{one.env[:80]!a} is no name of a variable")
+
+
+def is_value(text: str) -> bool:
+    """Whether it can be put into a header, and searched for in answers."""
+    return bool(VALUE.fullmatch(text)) and LEAST_VALUE <= len(text) <= MAX_VALUE
 
 
 def _bad(why: str) -> FleetError:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from sandfleet_operator.api.egress import parse_all
 from sandfleet_operator.api.errors import invalid
 from sandfleet_operator.api.kinds.meta import GROUP
 from sandfleet_operator.api.kinds.template import TemplateSpec, sandbox_template
@@ -45,6 +46,32 @@ class Dns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EgressByName:
+    """The egress process, which connects sandboxes to hosts by name."""
+
+    # Its Service, as HOST:PORT; empty: none is installed.
+    service: str = ""
+    # Address and port of that Service, which each process looks up at its start: sandboxes resolve no names.
+    address: str = ""
+    # Lists of hosts that templates have by name.
+    sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Networks that are not public, to which names may lead.
+    networks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises FleetError."""
+        for hosts in self.sets.values():
+            parse_all(hosts)
+        for cidr in self.networks:
+            network(cidr)
+
+    @property
+    def port(self) -> int:
+        """0 where there is none."""
+        return int(self.service.rpartition(":")[2] or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     control_plane_namespace: str
     # None named: all.
@@ -77,6 +104,7 @@ class Settings:
     admission_policies: tuple[str, ...] = ()
     recovery: Recovery = Recovery()
     dns: Dns = Dns()
+    egress: EgressByName = field(default_factory=EgressByName)
 
     def __post_init__(self) -> None:
         """Raises FleetError for the first value that cannot be."""
@@ -104,7 +132,7 @@ class Settings:
         _must("control_plane_namespace" in given, "controlPlaneNamespace is missing")
         if given.get("inline") is not None:
             given["inline"] = _ceiling(_object(given["inline"], "inline"))
-        for name, kind in (("recovery", Recovery), ("dns", Dns)):
+        for name, kind in (("recovery", Recovery), ("dns", Dns), ("egress", EgressByName)):
             if name in given:
                 given[name] = kind(**_fields(kind, _object(given[name], name), f"{name}."))
         return cls(**given)
@@ -220,6 +248,10 @@ def _labels(value: Any) -> dict[str, str]:
     return {_text(key): _text(label) for key, label in dict(value).items()}
 
 
+def _lists(value: Any) -> dict[str, tuple[str, ...]]:
+    return {_text(key): _texts(one) for key, one in dict(value).items()}
+
+
 READERS: Mapping[object, Callable[[Any], Any]] = {
     str: _text,
     int: _whole,
@@ -228,4 +260,5 @@ READERS: Mapping[object, Callable[[Any], Any]] = {
     tuple[str, ...]: _texts,
     tuple[int, ...]: _wholes,
     Mapping[str, str]: _labels,
+    Mapping[str, tuple[str, ...]]: _lists,
 }

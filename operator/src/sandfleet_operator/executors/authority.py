@@ -22,6 +22,8 @@ CA_SECONDS = 3650 * 86400.0
 BACKDATED = 300.0
 MAX_REQUEST_BYTES = 16 << 10
 SERVER_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+# Executors are clients, too: of the egress process, which knows them by their certificate.
+BOTH_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
 class AuthorityError(Exception):
@@ -88,7 +90,7 @@ class Authority:
         """
         public = _requested_key(request_pem, name)
         end = min(_moment(now + seconds), self.certificate.not_valid_after_utc)
-        return self._certify(public, name, [x509.DNSName(name)], now, end).public_bytes(PEM)
+        return self._certify(public, name, [x509.DNSName(name)], now, end, uses=BOTH_AUTH).public_bytes(PEM)
 
     def server(self, names: Sequence[str], now: float, seconds: float) -> tuple[bytes, bytes]:
         """A key and a certificate, both PEM, for a server of the control plane; names may be IP addresses."""
@@ -115,13 +117,15 @@ class Authority:
         names: list[x509.GeneralName],
         now: float,
         end: dt.datetime,
+        *,
+        uses: x509.ExtendedKeyUsage = SERVER_AUTH,
     ) -> x509.Certificate:
         issuer = self.certificate.subject
         builder = x509.CertificateBuilder(issuer, _name(subject), public, x509.random_serial_number())
         builder = builder.not_valid_before(_moment(now - BACKDATED)).not_valid_after(end)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(sign=True, certify=False), critical=True)
-        builder = builder.add_extension(SERVER_AUTH, critical=False)
+        builder = builder.add_extension(uses, critical=False)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         return builder.add_extension(identifier, critical=False).sign(self.key, hashes.SHA256())

@@ -38,6 +38,7 @@ from sandfleet_operator.executors.calls import (
     refused_suspension,
 )
 from sandfleet_operator.executors.service_list import services_of
+from sandfleet_operator.executors.session_authority import session_authority
 from sandfleet_operator.executors.tokens import AUTONOMOUS, FLEET_SCOPES, Signer
 from sandfleet_operator.plan.pods.egress_probe import Target
 from sandfleet_operator.plan.usage import Reading
@@ -118,6 +119,8 @@ class Executor:
     session_id: str
     # Of the pod: tokens repeat it.
     contract: str = AUTONOMOUS
+    # Secrets are put into its session's requests: the session trusts an authority of its own.
+    trusts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +210,7 @@ class Contacts:
             envs=envs or {},
             limits=None if limits is None else limits_message(limits),
             mounts=mounts or {},
+            egress_authority=self._session_authority(executor),
         )
         async with self._calls(executor, self._deadline) as calls:
             said = await calls.open(request, traceparent)
@@ -274,6 +278,11 @@ class Contacts:
 
     def _verified(self, executor: Executor, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
         return verified_channel(executor, self._credentials.authority.pem, most)
+
+    def _session_authority(self, executor: Executor) -> bytes:
+        if not executor.trusts:
+            return b""
+        return session_authority(self._credentials.authority, executor.pod_uid, self._clock()).certificate
 
     def _made_calls(self, executor: Executor, channel: grpc.aio.Channel, scopes: tuple[str, ...]) -> Calls:
         metadata = own_token(self._credentials.signer, executor, scopes)

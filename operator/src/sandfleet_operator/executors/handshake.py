@@ -47,6 +47,7 @@ class Greeter:
             pod_uid=action.pod_uid,
             session_id=session_id(meta.namespace, meta.name),
             contract=action.contract,
+            trusts=action.trusts,
         )
         try:
             party = Party(meta.namespace, action.node)

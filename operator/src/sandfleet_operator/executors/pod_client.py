@@ -29,7 +29,7 @@ from sandfleet_operator.executors.tokens import CALLER_SCOPES, Token
 from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.lanes import Bounds, Party
 from sandfleet_operator.plan.pods.egress_probe import Target
-from sandfleet_operator.plan.pods.names import session_id
+from sandfleet_operator.plan.pods.names import EGRESS_SECRETS, session_id
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
@@ -224,7 +224,8 @@ class PodExecutors:
             why = f"cannot reach the sandbox: pod {sandbox.sandbox_uid} {'has no address' if pod else 'is gone'}"
             raise ClaimReason.EXECUTOR_GONE.error(why, sandbox.sandbox_id)
         address = f"{pod.address}:{self._port}"
-        return Executor(address=address, pod_uid=pod.uid, session_id=session, contract=sandbox.contract)
+        trusts = EGRESS_SECRETS in pod.annotations
+        return Executor(address=address, pod_uid=pod.uid, session_id=session, contract=sandbox.contract, trusts=trusts)
 
 
 def _failed(error: ContactError) -> FleetError:

@@ -23,6 +23,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.elector import steady
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
+from sandfleet_operator.cluster.service_address import located
 from sandfleet_operator.cluster.tasks import collect_in_time, shorten_collections
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.handshake import Greeter
@@ -64,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # Kopf logs every event at level INFO.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
-        settings = Settings.parse(json.loads(Path(options.settings).read_text(encoding="utf-8")))
+        settings = located(Settings.parse(json.loads(Path(options.settings).read_text(encoding="utf-8"))))
     except (OSError, ValueError, FleetError) as error:
         print(f"cannot start the operator: {error}", file=sys.stderr)
         return UNUSABLE

@@ -8,6 +8,7 @@ from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.control_plane import ClaimMetrics, SandboxMetrics, pool_gauges, queue_gauges
+from sandfleet_operator.telemetry.egress_metrics import EgressMetrics
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
 from sandfleet_operator.telemetry.metrics import Family
 from sandfleet_operator.telemetry.session_metrics import ReviewMetrics, SessionMetrics
@@ -42,6 +43,7 @@ class FleetMetrics:
         self.claims, self._sandboxes = ClaimMetrics(), SandboxMetrics()
         self.sessions, self.reviews = SessionMetrics(fleet.now), ReviewMetrics(waiting)
         self.snapshots = SnapshotMetrics()
+        self.egress = EgressMetrics()
 
     def begin(self) -> None:
         """From now on it sees the actions of the fleet, before those who saw them until now."""
@@ -60,5 +62,10 @@ class FleetMetrics:
         queues = [(one.name, one.summary) for one in self._fleet.queue_views.all()]
         errors = {pool.name: scheduler.standing.eta_errors(pool.name) for pool, _ in pools}
         counted = [*self.claims.families(), *self._sandboxes.families()]
-        counted += [*self.sessions.families(), *self.reviews.families(), *self.snapshots.families()]
+        counted += [
+            *self.sessions.families(),
+            *self.reviews.families(),
+            *self.snapshots.families(),
+            *self.egress.families(),
+        ]
         return [*counted, *pool_gauges(pools), *queue_gauges(queues), *estimate_gauges(errors)]

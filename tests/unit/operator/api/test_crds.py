@@ -110,7 +110,9 @@ def test_inline_has_the_fields_of_a_template_except_the_platform_teams():
     open_ = {k: without_defaults(v) if k in OPEN_INLINE else v for k, v in theirs.items()}
     sizeless = {k: v for k, v in theirs["workspace"]["properties"]["size"].items() if k != "default"}
     workspace = {**theirs["workspace"], "properties": {**theirs["workspace"]["properties"], "size": sizeless}}
-    assert inline["properties"] == {**open_, "workspace": workspace}
+    lists = {k: v for k, v in theirs["egress"]["properties"].items() if k not in ("sets", "credentials")}
+    egress = {**theirs["egress"], "properties": lists}
+    assert inline["properties"] == {**open_, "workspace": workspace, "egress": egress}
     assert inline["required"] == whole["required"]
 
 

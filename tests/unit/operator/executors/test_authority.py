@@ -72,7 +72,10 @@ def test_only_the_key_of_a_request_is_used(authority):
     assert certificate.subject.rfc4514_string() == f"CN={UID}"
     assert of(certificate, x509.SubjectAlternativeName) == named(UID)
     assert of(certificate, x509.BasicConstraints) == x509.BasicConstraints(ca=False, path_length=None)
-    assert list(of(certificate, x509.ExtendedKeyUsage)) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert list(of(certificate, x509.ExtendedKeyUsage)) == [
+        ExtendedKeyUsageOID.SERVER_AUTH,
+        ExtendedKeyUsageOID.CLIENT_AUTH,
+    ]
     assert not of(certificate, x509.KeyUsage).key_cert_sign
     assert certificate.not_valid_after_utc == authority.certificate.not_valid_after_utc
 

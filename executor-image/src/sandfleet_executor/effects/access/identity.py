@@ -41,6 +41,16 @@ class Identity:
         certificate = x509.load_pem_x509_certificate(self._certificate)
         return certificate.issuer != certificate.subject
 
+    @property
+    def certificate(self) -> bytes:
+        """PEM, as it is shown."""
+        return self._certificate
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """Of the certificate that was installed last, and of the key."""
+        return self._folder / "certificate.pem", self._folder / "key.pem"
+
     def signing_request(self) -> bytes:
         """PKCS #10, PEM."""
         request = x509.CertificateSigningRequestBuilder().subject_name(self._subject())

@@ -2,20 +2,22 @@
 
 import asyncio
 import contextlib
-import json
+import logging
 import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.egress import authorities
+from sandfleet_executor.effects.egress.dial import IDLE_SECONDS, Outer, UnixWay, Way, unused
 from sandfleet_executor.effects.network.tunnels import ResetByPeer, Tunnel
 
 # More than the egress process takes of one session: it refuses in words.
 MOST = 160
-CONNECT_SECONDS = 10.0
-# The egress process ends what is idle for much less.
-IDLE_SECONDS = 86_400.0
+BACKLOG = 128
+
+_log = logging.getLogger(__name__)
 
 
 class WayOut:
@@ -24,7 +26,9 @@ class WayOut:
     def __init__(self, path: str | None, tmp_fd: Callable[[], int | None]) -> None:
         """`path` is the socket of the egress process; None: there is none. `tmp_fd`: of the namespace's /tmp."""
         self._tmp_fd = tmp_fd
-        self._path = path or ""
+        self._way: Way | None = UnixWay(path) if path else None
+        # Where the session's network is that of this process, which then listens itself.
+        self._is_own_network = False
         self._listener: socket.socket | None = None
         self._session_id = ""
         self._is_shut = path is None
@@ -36,6 +40,10 @@ class WayOut:
     @property
     def is_open(self) -> bool:
         return bool(self._session_id)
+
+    def lead(self, way: Way) -> None:
+        """The way of a pod, whose network it shares with its session. Comes before `open`."""
+        self._way, self._is_own_network, self._is_shut = way, True, False
 
     def listen(self, listener: socket.socket) -> None:
         """The listening socket of a new session namespace, in the place of an earlier one. Owns it."""
@@ -51,14 +59,27 @@ class WayOut:
     def open(self, session_id: str, authority: bytes) -> None:
         """From now on the session's connections are carried. `authority`: what it trusts beside the machine's."""
         self._session_id, self._authority = session_id, authority
+        if self._is_own_network and self._listener is None:
+            try:
+                self._listener = _listening()
+            except OSError as error:
+                _log.error("cannot listen for the session's connections: %s", error)
         self._begin()
+
+    def renew(self) -> None:
+        """There is a new session namespace. Its network may be the one that is listened in already."""
+        if self._is_own_network and self._serving is not None:
+            self._trust()
+
+    def _trust(self) -> None:
+        if self._authority and (tmp_fd := self._tmp_fd()) is not None:
+            authorities.write(tmp_fd, self._authority)
 
     def _begin(self) -> None:
         """In a namespace in which no code has run yet."""
         if self._listener is None or self._serving is not None:
             return
-        if self._authority and (tmp_fd := self._tmp_fd()) is not None:
-            authorities.write(tmp_fd, self._authority)
+        self._trust()
         self._serving = asyncio.ensure_future(self._accept(self._listener))
 
     def shut(self) -> None:
@@ -95,32 +116,29 @@ class WayOut:
         room.release()
 
     async def _carried(self, sock: socket.socket) -> None:
-        inner = Tunnel(sock, _unused, IDLE_SECONDS)
+        assert self._way is not None
+        inner = Tunnel(sock, unused, IDLE_SECONDS)
         try:
             # Where the egress process is away, the program sees a reset.
             with contextlib.suppress(OSError, ResetByPeer):
-                outer = Tunnel(await self._connected(), _unused, IDLE_SECONDS)
+                outer = await self._way.connect()
                 try:
-                    await outer.write(json.dumps({"session": self._session_id}).encode("ascii") + b"\n")
+                    await outer.write(self._way.greeting(self._session_id))
                     await _both(inner, outer)
                 finally:
                     outer.close()
         finally:
             inner.close()
 
-    async def _connected(self) -> socket.socket:
-        """A connection to the egress process. Raises OSError."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(sock, self._path)
-        except BaseException:  # Also a cancellation: no other code would close it.
-            sock.close()
-            raise
-        return sock
+
+def _listening() -> socket.socket:
+    """Raises OSError. No code of the session has run yet, so the port is free."""
+    listener = socket.create_server(("127.0.0.1", PORT), backlog=BACKLOG)
+    listener.setblocking(False)
+    return listener
 
 
-async def _both(inner: Tunnel, outer: Tunnel) -> None:
+async def _both(inner: Tunnel, outer: Outer) -> None:
     """Carries both ways. Raises ResetByPeer."""
     out = asyncio.ensure_future(_out(inner, outer))
     back = asyncio.ensure_future(_back(outer, inner))
@@ -132,7 +150,7 @@ async def _both(inner: Tunnel, outer: Tunnel) -> None:
         await asyncio.gather(out, back, return_exceptions=True)
 
 
-async def _out(inner: Tunnel, outer: Tunnel) -> None:
+async def _out(inner: Tunnel, outer: Outer) -> None:
     async for data in inner.read():
         # The egress process takes no more, but what it has said last is still on the way back.
         with contextlib.suppress(ResetByPeer):
@@ -141,11 +159,7 @@ async def _out(inner: Tunnel, outer: Tunnel) -> None:
         outer.end()
 
 
-async def _back(outer: Tunnel, inner: Tunnel) -> None:
+async def _back(outer: Outer, inner: Tunnel) -> None:
     async for data in outer.read():
         await inner.write(data)
     inner.end()
-
-
-def _unused() -> None:
-    """What is carried out of a session is no use of the sandbox by its caller."""

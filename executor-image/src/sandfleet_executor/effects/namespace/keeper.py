@@ -25,6 +25,8 @@ class Making:
     told: Callable[[Mapping[str, Any]], None]
     # Takers of the listening sockets of a namespace, by name.
     listen: Mapping[str, Callable[[socket.socket], None]]
+    # Hears of each namespace before any code runs in it.
+    made: Callable[[], None] = lambda: None
 
 
 class NamespaceKeeper:
@@ -59,6 +61,7 @@ class NamespaceKeeper:
                 )
                 for name, listener in self._namespace.sockets.items():
                     self._sources.listen[name](listener)
+                self._sources.made()
             return self._namespace
 
     @property

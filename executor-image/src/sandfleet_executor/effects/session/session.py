@@ -139,7 +139,7 @@ class Session:
 
     def _making(self) -> Making:
         listen = {"tools": self.tools.listen, "egress": self.egress.listen}
-        return Making(self._config_now, self.mounts.open, self.preload.heard, listen)
+        return Making(self._config_now, self.mounts.open, self.preload.heard, listen, self.egress.renew)
 
     def tell(self, notice: Notice) -> None:
         """From now on each context is told this, once."""
@@ -219,7 +219,8 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
-            if claim.egress and self.config.egress_socket:
+            # In a pod the egress process knows what the session may reach, and says why not.
+            if self.config.egress_address or (claim.egress and self.config.egress_socket):
                 self.egress.open(claim.session_id, claim.authority)
                 self._envs |= variables() | (trusting() if claim.authority else {})
             else:

@@ -90,11 +90,43 @@ class EgressRule:
 
 
 @dataclass(frozen=True, slots=True)
+class EgressName:
+    """Hosts that a sandbox may reach by name, as `*.example.org`, and their ports (none: those of the web)."""
+
+    host: Annotated[str, at("host", required=True)]
+    ports: Annotated[tuple[int, ...], at("ports")] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressCredential:
+    """A secret that the egress process puts into the requests to one host. Sandboxes never see it."""
+
+    host: Annotated[str, at("host", required=True)]
+    header: Annotated[str, at("header")] = "Authorization"
+    # {value} stands for the value.
+    format: Annotated[str, at("format")] = "{value}"
+    # Of the template's namespace.
+    secret: Annotated[str, at("secretRef.name", required=True)]
+    key: Annotated[str, at("secretRef.key", required=True)]
+    # The variable whose value stands for the secret in the sandbox; empty: there is none.
+    env: Annotated[str, at("env")] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Egress:
-    """The networks that a sandbox may reach. The empty value allows none."""
+    """The networks and hosts that a sandbox may reach. The empty value allows none."""
 
     allow: Annotated[tuple[EgressRule, ...], at("allow")] = ()
     dns: Annotated[bool, at("dns")] = False
+    names: Annotated[tuple[EgressName, ...], at("names")] = ()
+    # Lists of hosts of the installation, by their names.
+    sets: Annotated[tuple[str, ...], at("sets")] = ()
+    credentials: Annotated[tuple[EgressCredential, ...], at("credentials")] = ()
+
+    @property
+    def by_name(self) -> bool:
+        """Whether any host may be reached by name."""
+        return bool(self.names or self.sets)
 
 
 @dataclass(frozen=True, slots=True)

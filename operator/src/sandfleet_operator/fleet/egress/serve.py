@@ -40,11 +40,11 @@ class Egress:
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first line to its end."""
-        peer, task = Peer(reader, writer), asyncio.current_task()
+        peer, task = self._peer(reader, writer), asyncio.current_task()
         assert task is not None
         session = None
         try:
-            session = await self._session(peer)
+            session = await self._session(peer, writer)
             if session is not None:
                 session.tasks.add(task)
                 await self._serve(peer, session)
@@ -59,10 +59,17 @@ class Egress:
                 session.tasks.discard(task)
             peer.close()
 
-    async def _session(self, peer: Peer) -> Session | None:
+    def _peer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Peer:
+        return Peer(reader, writer)
+
+    async def _find(self, said: dict[str, Any], writer: asyncio.StreamWriter) -> Session | None:  # noqa: ARG002 - an executor's word is enough here
+        """The session of a connection that began with this line."""
+        return self._sessions.find(str(said.get("session", "")))
+
+    async def _session(self, peer: Peer, writer: asyncio.StreamWriter) -> Session | None:
         async with asyncio.timeout(self._sessions.bounds.opening):
             said = json.loads(await peer.line(MAX_FIRST_LINE))
-        found = self._sessions.find(str(said["session"])) if isinstance(said, dict) and "session" in said else None
+            found = await self._find(said, writer) if isinstance(said, dict) else None
         if found is None or self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
             return None
         return found

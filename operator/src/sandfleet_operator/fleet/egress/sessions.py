@@ -84,6 +84,8 @@ class Session:
     # Of hosts at which TLS is ended here, with the session's own authority.
     credentials: Sequence[Credential] = field(default=(), repr=False)
     authority: "Authority | None" = None
+    # Hosts whose secret cannot be read.
+    without_secret: frozenset[str] = frozenset()
     # Conversations of the session's programs, whether they lead anywhere yet or not.
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     connections: set[Connection] = field(default_factory=set)
@@ -107,6 +109,8 @@ class Session:
         by = next((name for name in self.names if name.allows(host, place.port)), None)
         if by is None:
             raise RefusedError(Why.NOT_LISTED, place)
+        if host in self.without_secret:
+            raise RefusedError(Why.NO_SECRET, place)
         if by.host.startswith(WILDCARD):
             if host not in self.looked_up and len(self.looked_up) >= self.bounds.wildcard_names:
                 raise RefusedError(Why.TOO_MANY, place)
@@ -179,7 +183,8 @@ class Sessions:
             # Late: the process is small as long as no session has credentials.
             from sandfleet_operator.fleet.egress.tls import Authority
 
-            session.credentials, session.authority = credentials, Authority(authority)
+            session.authority = Authority(authority)
+        session.credentials = credentials
         self._sessions[session_id] = session
 
     def end(self, session_id: str) -> None:

@@ -106,7 +106,7 @@ class Authority:
             )
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.set_alpn_protocols(PROTOCOLS)
-            _load(context, _pem(key) + made.public_bytes(serialization.Encoding.PEM))
+            load(context, _pem(key) + made.public_bytes(serialization.Encoding.PEM))
             self._contexts[host] = context
         return self._contexts[host]
 
@@ -151,8 +151,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """`ssl` takes keys from files alone: this one has no name."""
+def load(context: ssl.SSLContext, pem: bytes) -> None:
+    """Gives a context its key and certificate. `ssl` takes keys from files alone: this one has no name."""
     with tempfile.TemporaryFile() as file:
         file.write(pem)
         file.flush()

@@ -30,6 +30,7 @@ from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.calls import ReviewCalls
+from sandfleet_operator.fleet.kubernetes.sessions.egress import EgressCalls
 from sandfleet_operator.fleet.kubernetes.sessions.journals import JournalCalls
 from sandfleet_operator.fleet.kubernetes.sessions.received import Received, ReceivedCalls
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
@@ -47,7 +48,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 CONNECT = "connect"
 
 
-class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCalls):
+class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCalls, EgressCalls):
     """`reviews` asks who callers are and what they may do; `board` has what waits for approval."""
 
     def __init__(
@@ -117,9 +118,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         return self._tickets.issue(key, place) if place else b""
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
-        if request.egress_names:
-            why = "sandboxes of a cluster reach the addresses that their template lists; names work on one machine only"
-            raise ClaimReason.INVALID_EGRESS.error(f"cannot claim with names that the sandbox may reach: {why}")
+        self._check_names(request, recipe)
         pool = self._kubernetes.scheduler.pool(recipe.name)
         template = pool.template if pool else Template(name=recipe.template)
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)
@@ -144,7 +143,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
             key=replace(claim.key, pool=recipe.name),
             pool=recipe.name,
             contract=_contract(recipe, convert.contract(request)),
-            egress=request.egress != fleet_pb2.EGRESS_NONE,
+            egress=request.egress != fleet_pb2.EGRESS_NONE and not request.egress_names,
         )
 
     async def _may_wait(self, caller: Caller, claim: Claim) -> None:

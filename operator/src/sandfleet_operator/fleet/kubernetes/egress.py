@@ -21,6 +21,7 @@ from sandfleet_operator.cluster.tasks import Sweeps, in_turns
 from sandfleet_operator.fleet.incarnations import Executors
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
+from sandfleet_operator.plan.egress.lists import named
 from sandfleet_operator.plan.pods import egress_probe as reach
 from sandfleet_operator.plan.pods.egress_probe import Known, Target
 from sandfleet_operator.plan.usage import Reading
@@ -87,7 +88,7 @@ class EgressChecks:
         entry = self._entries.get(name)
         if entry is None:
             # Its CodeSandbox is not written yet.
-            wanted = self._of_template(session) if session.claim.egress else Egress()
+            wanted = self._of_template(session) if session.claim.egress else _claimed(session)
         elif _is_of(entry, session):
             return entry.known
         else:
@@ -102,7 +103,7 @@ class EgressChecks:
         """A claim was answered. Its CodeSandbox comes later, and will list what the claim asked for."""
         session = self._session_of(name)
         if session is not None and session.claim is not None and name not in self._entries:
-            self.look(name, None if session.claim.egress else Egress())
+            self.look(name, None if session.claim.egress else _claimed(session))
 
     def look(self, name: str, own: Egress | None) -> None:
         """Asks its executor, unless that was done for this incarnation and this list."""
@@ -164,6 +165,12 @@ class EgressChecks:
                 break
         entry.known = Known(found or reach.at_last(targets, why), self._clock())
         self._say(name)
+
+
+def _claimed(session: Sandbox) -> Egress:
+    """What the claim asked for instead of the template's list."""
+    texts = session.claim.egress_names if session.claim else ()
+    return Egress(names=tuple(named(texts)))
 
 
 def _is_of(entry: _Entry, session: Sandbox) -> bool:

@@ -11,6 +11,10 @@ from typing import Any
 
 import grpc
 from cryptography import x509
+from sandfleet_api.fleet.v1.egress_pb2_grpc import (
+    add_EgressProcessServiceServicer_to_server,
+    add_EgressServiceServicer_to_server,
+)
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayIdentityServiceServicer_to_server
 from sandfleet_api.fleet.v1.snapshot_pb2_grpc import add_SnapshotServiceServicer_to_server
@@ -30,11 +34,13 @@ from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
 from sandfleet_operator.fleet.audit.calls import AuditInterceptor, Write, noting
+from sandfleet_operator.fleet.egress.servicer import EgressServicer
 from sandfleet_operator.fleet.gateway_signer import GatewaySigner
 from sandfleet_operator.fleet.journals.witness import Witness, records_between
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
+from sandfleet_operator.fleet.kubernetes.egress_desk import EgressDesk
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.service_place import ServicePlace
@@ -293,6 +299,7 @@ async def listen(
     witness = _witness(kubernetes, credentials, write)
     usage = _metered(kubernetes, measured, witness)
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board, witness=witness, usage=usage)
+    _add_egress(server, kubernetes, api, reviews, credentials, options=options, write=write, measured=measured)
     board.answered = measured.reviews.answered
     add_FleetServiceServicer_to_server(FleetServicer(api, measured.claims), server)
     link = SnapshotterLink(reviews, options.namespace, api.check_serving, Places(kube))
@@ -302,12 +309,35 @@ async def listen(
     if options.pod:
         place = ServicePlace(kube, options.namespace, options.pod, lambda: kubernetes.serving)
         kubernetes.beside.append(place.hold)
-    signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
-    add_GatewayIdentityServiceServicer_to_server(signer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
     port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()
     return server, port
+
+
+def _add_egress(
+    server: grpc.aio.Server,
+    kubernetes: KubernetesFleet,
+    api: KubernetesFleetApi,
+    reviews: Reviews,
+    credentials: Credentials,
+    *,
+    options: Options,
+    write: Write,
+    measured: FleetMetrics,
+) -> None:
+    """Egress by name, and the signer of certificates, which the gateway needs as well."""
+    signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
+    add_GatewayIdentityServiceServicer_to_server(signer, server)
+    add_EgressServiceServicer_to_server(EgressServicer(api), server)
+    if options.settings.egress.service:
+        find = kubernetes.scheduler.inventory.of_incarnation
+        desk = api.egress = EgressDesk(
+            kubernetes.store, options.settings, credentials, find, write=write, clock=wall_clock
+        )
+        desk.measure = measured.egress.heard
+        desk.serve(reviews, options.namespace, api.check_serving)
+        add_EgressProcessServiceServicer_to_server(desk, server)
 
 
 def _metered(kubernetes: KubernetesFleet, measured: FleetMetrics, witness: Witness) -> UsageMeter:

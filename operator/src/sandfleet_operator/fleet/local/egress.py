@@ -18,8 +18,8 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.networks import network
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
-from sandfleet_operator.plan.audit import Decision, Record, Verdict
-from sandfleet_operator.plan.egress.reports import HostReport, Reports
+from sandfleet_operator.plan.audit import Record
+from sandfleet_operator.plan.egress.reports import HostReport, Reports, connection_record
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 
 COMMAND = (sys.executable, "-P", "-m", "sandfleet_operator.fleet.egress.serve")
@@ -257,12 +257,4 @@ class LocalEgress:
                 if known is not None:
                     known.reports.add(row, self._clock())
                 if row["connections"]:
-                    self._write(_record(sandbox_id, row))
-
-
-def _record(sandbox_id: str, row: Mapping[str, Any]) -> Record:
-    details = {name: row[name] for name in ("host", "port", "address", "connections") if row[name]}
-    verdict = Verdict.REFUSED if row["reason"] else Verdict.ALLOWED
-    return Record(
-        decision=Decision.CONNECTION, verdict=verdict, reason=row["reason"], sandbox=sandbox_id, details=details
-    )
+                    self._write(connection_record(sandbox_id, row))

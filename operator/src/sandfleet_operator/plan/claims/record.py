@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Annotated
 
+from sandfleet_operator.api.egress import parse_all
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.template import Contract, Retention
@@ -108,6 +109,12 @@ def _mounts(value: object, path: str) -> dict[str, str]:
     return found
 
 
+def _egress_names(value: object, path: str) -> tuple[str, ...]:
+    found = tuple(as_type(one, str, path) for one in as_type(value, list, path))
+    parse_all(found)
+    return found
+
+
 def _check_unicode(text: str, path: str) -> None:
     """JSON can spell half a surrogate pair, which no protocol takes."""
     try:
@@ -168,6 +175,8 @@ class Record:
     contract: Annotated[str, at("contract", _contract)] = Contract.AUTONOMOUS.value
     # Whether what the template allows may be reached.
     egress: Annotated[bool, at("egress")] = True
+    # Hosts that alone may be reached instead, by name.
+    egress_names: Annotated[tuple[str, ...], at("egress_names", _egress_names)] = ()
     # The workspace stays after the release.
     keep: Annotated[bool, at("keep")] = False
     # Name of the volume claim of an earlier session; empty: a new workspace.
@@ -233,6 +242,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         envs=dict(claim.envs),
         contract=claim.contract,
         egress=claim.egress,
+        egress_names=tuple(claim.egress_names),
         keep=claim.keep_workspace,
         workspace=volume_of_workspace(claim.workspace_id),
         limits=claim.limits,
@@ -267,6 +277,7 @@ def claim_of(record: Record, pool: str) -> Claim:
         object_uid=record.uid,
         contract=record.contract,
         egress=record.egress,
+        egress_names=record.egress_names,
         queue=record.queue,
         priority=record.priority,
         amount=record.amount,
@@ -305,7 +316,7 @@ def record_text(record: Record) -> str:
     if record.on_idle == "end":
         del said["on_idle"]
     said["received"] = sorted(one.value for one in record.received)
-    for newer in ("keeper", "queue", "priority", "amount", "gang", "snapshots", "received"):
+    for newer in ("keeper", "queue", "priority", "amount", "gang", "snapshots", "received", "egress_names"):
         if not said[newer]:
             del said[newer]
     return _spelled(said)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from sandfleet_operator.api.egress import parse
 from sandfleet_operator.api.kinds import mounts
 from sandfleet_operator.api.kinds.meta import API_VERSION
 from sandfleet_operator.api.kinds.sandbox import RecoveryFrom
@@ -13,6 +14,7 @@ from sandfleet_operator.api.quantities import bytes_text
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.plan.claims.record import Record, record_text, retention
+from sandfleet_operator.plan.egress.lists import written
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MIN_USER_MEMORY
 
@@ -42,7 +44,7 @@ def code_sandbox(
     if record.mounts:
         spec["mounts"] = mounts.listing(record.mounts)
     if not record.egress:
-        spec["egress"] = {}
+        spec["egress"] = {"names": written(map(parse, record.egress_names))} if record.egress_names else {}
     if workspace := _workspace(record):
         spec["workspace"] = workspace
     if limits := _limits(record.limits):

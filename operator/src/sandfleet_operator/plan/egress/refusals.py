@@ -30,6 +30,7 @@ class Why(Enum):
     UNREACHABLE = ("Unreachable", 502, "no server answers there")
     UNTRUSTED = ("Untrusted", 502, "the server's certificate is not valid")
     TIMED_OUT = ("TimedOut", 504, "the server does not answer in time")
+    NO_SECRET = ("SecretMissing", 502, "the secret for it cannot be read")
     CUT = ("Cut", 403, "it was removed from the egress list")
 
 

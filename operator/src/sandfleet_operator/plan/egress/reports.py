@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sandfleet_operator.plan.audit import Decision, Record, Verdict
+
 # Hosts of one session; of more, those that were used last.
 MOST = 256
 
@@ -48,3 +50,16 @@ class Reports:
 
     def all(self) -> tuple[HostReport, ...]:
         return tuple(self._hosts.values())
+
+
+def connection_record(sandbox: str, row: Mapping[str, Any], namespace: str = "") -> Record:
+    """What the audit log says of connections to one host."""
+    details = {name: row[name] for name in ("host", "port", "address", "connections") if row[name]}
+    return Record(
+        decision=Decision.CONNECTION,
+        verdict=Verdict.REFUSED if row["reason"] else Verdict.ALLOWED,
+        reason=row["reason"],
+        namespace=namespace,
+        sandbox=sandbox,
+        details=details,
+    )

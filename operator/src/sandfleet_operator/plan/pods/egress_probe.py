@@ -61,6 +61,7 @@ NOTHING = Reach(ReachState.DENIED, "NothingAllowed", "the egress list allows not
 ALL_BLOCKED = Reach(
     ReachState.DENIED, "NothingAllowed", "the installation blocks everything that the egress list allows"
 )
+BY_NAME = Reach(ReachState.OPEN, "ByName", "it reaches the hosts of its list by name, through the egress process")
 NOT_PROBEABLE = Reach(
     ReachState.OPENING,
     "NotProbeable",
@@ -80,7 +81,7 @@ def targets(wanted: Egress, settings: Settings) -> tuple[Target, ...]:
 def at_first(wanted: Egress, settings: Settings) -> Reach:
     """What is known before the first probe. The reason is Asking only if there are targets."""
     if networks.allows_nothing(wanted):
-        return NOTHING
+        return BY_NAME if wanted.by_name else NOTHING
     if not (wanted.dns or _left(wanted, settings)):
         return ALL_BLOCKED
     return ASKING if targets(wanted, settings) else NOT_PROBEABLE

@@ -28,6 +28,7 @@ from sandfleet_operator.api.settings import Settings, image_allowed
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import Amount
+from sandfleet_operator.plan.egress import lists
 from sandfleet_operator.plan.pods.egress import allows_nothing, first_outside
 from sandfleet_operator.plan.pods.egress import check as check_egress
 from sandfleet_operator.plan.pods.placement import check as check_placement
@@ -129,7 +130,7 @@ def _inlined(sandbox: SandboxSpec, settings: Settings) -> TemplateSpec:
     own = _filled(own, ceiling)
     for contract in own.contracts:
         _check_contract(contract, ceiling.contracts, INSTALLATION)
-    _check_egress(own.egress, ceiling.egress, INSTALLATION)
+    _check_egress(own.egress, ceiling.egress, settings, INSTALLATION)
     resources = _lowered_resources(own.resources, ceiling.resources, INSTALLATION)
     return replace(
         ceiling,
@@ -190,6 +191,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
     try:
         check_egress(template.egress)
+        lists.check(template.egress, settings.egress.sets, is_installed=bool(settings.egress.service))
         check_services(template.services)
         check_packages(template.packages, template.packages_timeout)
         check_preload(template.preload)
@@ -225,7 +227,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     mounts = {**template.mounts, **sandbox.mounts}
     _check_contract(contract, template.contracts)
     _check_no_secrets(template, contract)
-    _check_egress(egress, template.egress)
+    _check_egress(egress, template.egress, settings)
     _check_envs(envs)
     check_mounts(mounts)
     _check_room(resources, settings, Reason.INVALID_SPEC)
@@ -246,7 +248,8 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     return Effective(
         **given | lowered,
         template=name,
-        own_egress=not name or egress != template.egress,
+        # Of addresses: to hosts by name the egress process alone leads.
+        own_egress=not name or (egress.allow, egress.dns) != (template.egress.allow, template.egress.dns),
         contract=contract,
         lifetime=_lowered_time("lifetimeSeconds", sandbox.lifetime, template.max_lifetime),
         idle_timeout=_lowered_time("idleTimeoutSeconds", sandbox.idle_timeout, template.max_idle_timeout),
@@ -372,9 +375,11 @@ def _check_contract(wish: Contract, allowed: tuple[Contract, ...], whose: str = 
 
 def _egress(template: TemplateSpec, sandbox: SandboxSpec, contract: Contract) -> Egress:
     """What the sandbox may reach: with the contract Brokered nothing, whatever its template says."""
+    own = sandbox.egress
     if contract is not Contract.BROKERED:
-        return template.egress if sandbox.egress is None else sandbox.egress
-    if sandbox.egress is not None and not allows_nothing(sandbox.egress):
+        # Secrets are the template's alone.
+        return template.egress if own is None else replace(own, sets=(), credentials=template.egress.credentials)
+    if own is not None and not (allows_nothing(own) and not own.by_name):
         message = "cannot allow egress: contract Brokered allows none; offer a tool that does what is needed"
         raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, message)
     return Egress()
@@ -388,8 +393,8 @@ def _check_no_secrets(template: TemplateSpec, contract: Contract) -> None:
         raise _RefusedError(Reason.CONTRACT_NOT_ALLOWED, f"cannot take contract {contract.word}: {why}")
 
 
-def _check_egress(wish: Egress, allowed: Egress, whose: str = TEMPLATE) -> None:
-    outside = first_outside(wish, allowed)
+def _check_egress(wish: Egress, allowed: Egress, settings: Settings, whose: str = TEMPLATE) -> None:
+    outside = first_outside(wish, allowed) or lists.outside(wish, allowed, settings.egress.sets)
     if outside:
         message = f"cannot allow egress to {outside}: {whose} does not allow it"
         raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, message)

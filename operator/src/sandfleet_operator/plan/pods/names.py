@@ -21,6 +21,7 @@ PART_OF = "app.kubernetes.io/part-of"
 PRODUCT = "sandfleet"
 COMPONENT = f"{GROUP}/component"
 SANDBOX_COMPONENT = "sandbox"
+EGRESS_COMPONENT = "egress"
 SANDBOX_SELECTOR = f"{COMPONENT}={SANDBOX_COMPONENT}"
 SANDBOX = f"{GROUP}/sandbox"
 STATE = f"{GROUP}/state"
@@ -30,6 +31,8 @@ POOL = f"{GROUP}/pool"
 CONTRACT = f"{GROUP}/contract"
 EGRESS_CLASS = f"{GROUP}/egress-class"
 EGRESS_OWN = f"{GROUP}/egress-own"
+# Of pods whose sessions have secrets put into their requests.
+EGRESS_SECRETS = f"{GROUP}/egress-secrets"
 SPEC_HASH = f"{GROUP}/spec-hash"
 # Annotation of a pod: the names of its services, separated by commas; missing if it has none.
 SERVICES = f"{GROUP}/services"
@@ -73,6 +76,7 @@ CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, CONTRACT,
 CONTROL_ANNOTATIONS = frozenset(
     {
         SPEC_HASH,
+        EGRESS_SECRETS,
         SERVICES,
         BOUND_POD,
         CLAIM,

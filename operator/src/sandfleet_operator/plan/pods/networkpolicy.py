@@ -18,7 +18,10 @@ NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 def default_deny(namespace: str, settings: Settings) -> dict[str, Any]:
-    """No egress. Ingress to the executor's port only, from the control plane and from labelled clients."""
+    """No egress but to the egress process. Ingress to the executor's port only, from the control plane and clients.
+
+    The egress process asks for the certificate of an executor: what user code sends it there leads nowhere.
+    """
     client = {"matchLabels": {settings.client_label: "true"}}
     peers = [
         {
@@ -32,9 +35,17 @@ def default_deny(namespace: str, settings: Settings) -> dict[str, Any]:
         "podSelector": {"matchLabels": {names.COMPONENT: names.SANDBOX_COMPONENT}},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": peers, "ports": [{"protocol": "TCP", "port": settings.executor_port}]}],
-        "egress": [],
+        "egress": [_egress_process(settings)] if settings.egress.service else [],
     }
     return _policy(namespace, names.DEFAULT_DENY, spec)
+
+
+def _egress_process(settings: Settings) -> dict[str, Any]:
+    peer = {
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: settings.control_plane_namespace}},
+        "podSelector": {"matchLabels": {names.COMPONENT: names.EGRESS_COMPONENT}},
+    }
+    return {"to": [peer], "ports": [{"protocol": "TCP", "port": settings.egress.port}]}
 
 
 @remembered

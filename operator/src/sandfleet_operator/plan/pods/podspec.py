@@ -13,6 +13,7 @@ from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.quantities import MIB, bytes_text, cores_text
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.validate import trace_parent
+from sandfleet_operator.plan.egress.lists import placeholders
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective
@@ -95,6 +96,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
         annotations[names.SNAPSHOT] = request.snapshot
     if request.queue:
         annotations[names.QUEUE] = request.queue
+    if settings.egress.address and request.wanted.egress.credentials:
+        annotations[names.EGRESS_SECRETS] = "true"
     if request.wanted.services:
         annotations[names.SERVICES] = ",".join(str(one["name"]) for one in request.wanted.services)
     metadata: dict[str, Any] = {
@@ -260,6 +263,11 @@ def _config(request: PodRequest, settings: Settings) -> str:
     if wanted.contract is not Contract.AUTONOMOUS:
         # Executors of older images do not know it, and refuse to start.
         config["contract"] = wanted.contract.value
+    if settings.egress.address and wanted.egress.by_name:
+        # As above. Which hosts are listed is asked of the fleet, so that lists change while pods live.
+        config |= {"egress_address": settings.egress.address, "egress_pod": f"{request.namespace}/{request.name}"}
+        stand_ins = placeholders(f"{request.namespace}/{wanted.template}", wanted.egress)
+        config["envs"] = {**stand_ins, **config["envs"]}
     return json.dumps(config, sort_keys=True)
 
 

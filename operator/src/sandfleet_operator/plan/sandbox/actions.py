@@ -112,6 +112,8 @@ class Greet:
     # The pod's.
     contract: str = "autonomous"
     node: str = ""
+    # Secrets are put into its requests: executors/contact.py.
+    trusts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

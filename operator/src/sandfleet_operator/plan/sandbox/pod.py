@@ -254,6 +254,7 @@ def _greeting(given: RoundInput, pod: Pod, contact: Contact | None, address: str
         idle_timeout=given.wanted.idle_timeout if given.seen.sandbox.spec.on_idle is OnIdle.END else None,
         contract=pod.contract,
         node=pod.node,
+        trusts=names.EGRESS_SECRETS in pod.annotations,
     )
     if contact is None or contact.reason is None:
         return _ExecutorState(Finding(Reason.POD_STARTING, "the identity of its executor is being checked"), (greet,))

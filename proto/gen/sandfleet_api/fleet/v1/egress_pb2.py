@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#sandfleet_api/fleet/v1/egress.proto\x12\x16sandfleet_api.fleet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"5\n\x10SetEgressRequest\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\"\x13\n\x11SetEgressResponse\"&\n\x10GetEgressRequest\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\"U\n\x11GetEgressResponse\x12\r\n\x05names\x18\x01 \x03(\t\x12\x31\n\x05hosts\x18\x02 \x03(\x0b\x32\".sandfleet_api.fleet.v1.HostReport\"\xed\x01\n\nHostReport\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x05 \x01(\x04\x12\x0c\n\x04open\x18\x06 \x01(\r\x12\x12\n\nsent_bytes\x18\x07 \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\x08 \x01(\x04\x12)\n\x05\x66irst\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04last\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\xd3\x01\n\rEgressService\x12`\n\tSetEgress\x12(.sandfleet_api.fleet.v1.SetEgressRequest\x1a).sandfleet_api.fleet.v1.SetEgressResponse\x12`\n\tGetEgress\x12(.sandfleet_api.fleet.v1.GetEgressRequest\x1a).sandfleet_api.fleet.v1.GetEgressResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#sandfleet_api/fleet/v1/egress.proto\x12\x16sandfleet_api.fleet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"5\n\x10SetEgressRequest\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\x12\r\n\x05names\x18\x02 \x03(\t\"\x13\n\x11SetEgressResponse\"&\n\x10GetEgressRequest\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\"U\n\x11GetEgressResponse\x12\r\n\x05names\x18\x01 \x03(\t\x12\x31\n\x05hosts\x18\x02 \x03(\x0b\x32\".sandfleet_api.fleet.v1.HostReport\"\xed\x01\n\nHostReport\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x05 \x01(\x04\x12\x0c\n\x04open\x18\x06 \x01(\r\x12\x12\n\nsent_bytes\x18\x07 \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\x08 \x01(\x04\x12)\n\x05\x66irst\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x04last\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"&\n\tEgressPod\x12\x0b\n\x03uid\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"s\n\x0f\x45xchangeRequest\x12/\n\x04pods\x18\x01 \x03(\x0b\x32!.sandfleet_api.fleet.v1.EgressPod\x12/\n\x04rows\x18\x02 \x03(\x0b\x32!.sandfleet_api.fleet.v1.EgressRow\"K\n\x10\x45xchangeResponse\x12\x37\n\x08sessions\x18\x01 \x03(\x0b\x32%.sandfleet_api.fleet.v1.EgressSession\"\xbc\x01\n\tEgressRow\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x07 \x01(\x04\x12\x0c\n\x04open\x18\x08 \x01(\x12\x12\x12\n\nsent_bytes\x18\t \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\n \x01(\x04\"\x8d\x01\n\rEgressSession\x12\x0f\n\x07pod_uid\x18\x01 \x01(\t\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\r\n\x05names\x18\x03 \x03(\t\x12\x35\n\x07secrets\x18\x04 \x03(\x0b\x32$.sandfleet_api.fleet.v1.EgressSecret\x12\x11\n\tauthority\x18\x05 \x01(\x0c\"\x8e\x01\n\x0c\x45gressSecret\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0e\n\x06header\x18\x02 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x03 \x01(\t\x12\x13\n\x0bplaceholder\x18\x04 \x01(\t\x12\x0b\n\x03\x65nv\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0e\n\x06secret\x18\x07 \x01(\t\x12\x0b\n\x03key\x18\x08 \x01(\t2\xd3\x01\n\rEgressService\x12`\n\tSetEgress\x12(.sandfleet_api.fleet.v1.SetEgressRequest\x1a).sandfleet_api.fleet.v1.SetEgressResponse\x12`\n\tGetEgress\x12(.sandfleet_api.fleet.v1.GetEgressRequest\x1a).sandfleet_api.fleet.v1.GetEgressResponse2u\n\x14\x45gressProcessService\x12]\n\x08\x45xchange\x12\'.sandfleet_api.fleet.v1.ExchangeRequest\x1a(.sandfleet_api.fleet.v1.ExchangeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETEGRESSRESPONSE']._serialized_end=297
   _globals['_HOSTREPORT']._serialized_start=300
   _globals['_HOSTREPORT']._serialized_end=537
-  _globals['_EGRESSSERVICE']._serialized_start=540
-  _globals['_EGRESSSERVICE']._serialized_end=751
+  _globals['_EGRESSPOD']._serialized_start=539
+  _globals['_EGRESSPOD']._serialized_end=577
+  _globals['_EXCHANGEREQUEST']._serialized_start=579
+  _globals['_EXCHANGEREQUEST']._serialized_end=694
+  _globals['_EXCHANGERESPONSE']._serialized_start=696
+  _globals['_EXCHANGERESPONSE']._serialized_end=771
+  _globals['_EGRESSROW']._serialized_start=774
+  _globals['_EGRESSROW']._serialized_end=962
+  _globals['_EGRESSSESSION']._serialized_start=965
+  _globals['_EGRESSSESSION']._serialized_end=1106
+  _globals['_EGRESSSECRET']._serialized_start=1109
+  _globals['_EGRESSSECRET']._serialized_end=1251
+  _globals['_EGRESSSERVICE']._serialized_start=1254
+  _globals['_EGRESSSERVICE']._serialized_end=1465
+  _globals['_EGRESSPROCESSSERVICE']._serialized_start=1467
+  _globals['_EGRESSPROCESSSERVICE']._serialized_end=1584
 # @@protoc_insertion_point(module_scope)

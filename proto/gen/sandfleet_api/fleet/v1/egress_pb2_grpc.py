@@ -160,3 +160,86 @@ class EgressService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class EgressProcessServiceStub:
+    """Served by the fleet that leads, for the egress processes of a cluster. Each asks once a second, and when a session connects that it does
+    not know: so a list that has changed, and a session that has ended, are known within a second, and no process has a state to lose.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Exchange = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.EgressProcessService/Exchange',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_egress__pb2.ExchangeRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_egress__pb2.ExchangeResponse.FromString,
+                _registered_method=True)
+
+
+class EgressProcessServiceServicer:
+    """Served by the fleet that leads, for the egress processes of a cluster. Each asks once a second, and when a session connects that it does
+    not know: so a list that has changed, and a session that has ended, are known within a second, and no process has a state to lose.
+    """
+
+    def Exchange(self, request, context):
+        """Says what pods have reached since the last request, and learns what they may reach. The caller needs `create` on codesandboxes/egress
+        in the control plane's namespace.
+        UNAUTHENTICATED    the caller is not known. Not to be retried with this token.
+        PERMISSION_DENIED  the caller may not. Not to be retried.
+        UNAVAILABLE        another fleet leads (reason NotServing). To be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EgressProcessServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Exchange': grpc.unary_unary_rpc_method_handler(
+                    servicer.Exchange,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_egress__pb2.ExchangeRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_egress__pb2.ExchangeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'sandfleet_api.fleet.v1.EgressProcessService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('sandfleet_api.fleet.v1.EgressProcessService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class EgressProcessService:
+    """Served by the fleet that leads, for the egress processes of a cluster. Each asks once a second, and when a session connects that it does
+    not know: so a list that has changed, and a session that has ended, are known within a second, and no process has a state to lose.
+    """
+
+    @staticmethod
+    def Exchange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.EgressProcessService/Exchange',
+            sandfleet__api_dot_fleet_dot_v1_dot_egress__pb2.ExchangeRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_egress__pb2.ExchangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -95,3 +95,55 @@ class EgressServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists what the session may reach and what its programs have tried, by host, the newest last."""
 
 def add_EgressServiceServicer_to_server(servicer: EgressServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class EgressProcessServiceStub:
+    """Served by the fleet that leads, for the egress processes of a cluster. Each asks once a second, and when a session connects that it does
+    not know: so a list that has changed, and a session that has ended, are known within a second, and no process has a state to lose.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> EgressProcessServiceAsyncStub: ...
+    Exchange: _grpc.UnaryUnaryMultiCallable[_egress_pb2.ExchangeRequest, _egress_pb2.ExchangeResponse]
+    """Says what pods have reached since the last request, and learns what they may reach. The caller needs `create` on codesandboxes/egress
+    in the control plane's namespace.
+      UNAUTHENTICATED    the caller is not known. Not to be retried with this token.
+      PERMISSION_DENIED  the caller may not. Not to be retried.
+      UNAVAILABLE        another fleet leads (reason NotServing). To be retried.
+    """
+
+@_typing.type_check_only
+class EgressProcessServiceAsyncStub(EgressProcessServiceStub):
+    """Served by the fleet that leads, for the egress processes of a cluster. Each asks once a second, and when a session connects that it does
+    not know: so a list that has changed, and a session that has ended, are known within a second, and no process has a state to lose.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Exchange: _aio.UnaryUnaryMultiCallable[_egress_pb2.ExchangeRequest, _egress_pb2.ExchangeResponse]  # type: ignore[assignment]
+    """Says what pods have reached since the last request, and learns what they may reach. The caller needs `create` on codesandboxes/egress
+    in the control plane's namespace.
+      UNAUTHENTICATED    the caller is not known. Not to be retried with this token.
+      PERMISSION_DENIED  the caller may not. Not to be retried.
+      UNAVAILABLE        another fleet leads (reason NotServing). To be retried.
+    """
+
+class EgressProcessServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Served by the fleet that leads, for the egress processes of a cluster. Each asks once a second, and when a session connects that it does
+    not know: so a list that has changed, and a session that has ended, are known within a second, and no process has a state to lose.
+    """
+
+    @_abc_1.abstractmethod
+    def Exchange(
+        self,
+        request: _egress_pb2.ExchangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_egress_pb2.ExchangeResponse, _abc.Awaitable[_egress_pb2.ExchangeResponse]]:
+        """Says what pods have reached since the last request, and learns what they may reach. The caller needs `create` on codesandboxes/egress
+        in the control plane's namespace.
+          UNAUTHENTICATED    the caller is not known. Not to be retried with this token.
+          PERMISSION_DENIED  the caller may not. Not to be retried.
+          UNAVAILABLE        another fleet leads (reason NotServing). To be retried.
+        """
+
+def add_EgressProcessServiceServicer_to_server(servicer: EgressProcessServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

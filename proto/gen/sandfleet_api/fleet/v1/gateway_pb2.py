@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from sandfleet_api.executor.v1 import port_pb2 as sandfleet__api_dot_executor_dot_v1_dot_port__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sandfleet_api/fleet/v1/gateway.proto\x12\x16sandfleet_api.fleet.v1\x1a$sandfleet_api/executor/v1/port.proto\"*\n\x0bSignRequest\x12\x1b\n\x13signing_request_pem\x18\x01 \x01(\x0c\"\'\n\x0cSignResponse\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\x0c\" \n\nTunnelOpen\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\"#\n\x0cTunnelOpened\x12\x13\n\x0bsandbox_uid\x18\x01 \x01(\t\"\xa4\x01\n\rTunnelRequest\x12\x32\n\x04open\x18\x01 \x01(\x0b\x32\".sandfleet_api.fleet.v1.TunnelOpenH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x33\n\x03\x65nd\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.TunnelEndH\x00\x12\x0f\n\x05token\x18\x04 \x01(\tH\x00\x42\t\n\x07message\"\x98\x01\n\x0eTunnelResponse\x12\x36\n\x06opened\x18\x01 \x01(\x0b\x32$.sandfleet_api.fleet.v1.TunnelOpenedH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x33\n\x03\x65nd\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.TunnelEndH\x00\x42\t\n\x07message2m\n\x0eGatewayService\x12[\n\x06Tunnel\x12%.sandfleet_api.fleet.v1.TunnelRequest\x1a&.sandfleet_api.fleet.v1.TunnelResponse(\x01\x30\x01\x32k\n\x16GatewayIdentityService\x12Q\n\x04Sign\x12#.sandfleet_api.fleet.v1.SignRequest\x1a$.sandfleet_api.fleet.v1.SignResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$sandfleet_api/fleet/v1/gateway.proto\x12\x16sandfleet_api.fleet.v1\x1a$sandfleet_api/executor/v1/port.proto\"=\n\x0bSignRequest\x12\x1b\n\x13signing_request_pem\x18\x01 \x01(\x0c\x12\x11\n\tcomponent\x18\x02 \x01(\t\"\'\n\x0cSignResponse\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\x0c\" \n\nTunnelOpen\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\"#\n\x0cTunnelOpened\x12\x13\n\x0bsandbox_uid\x18\x01 \x01(\t\"\xa4\x01\n\rTunnelRequest\x12\x32\n\x04open\x18\x01 \x01(\x0b\x32\".sandfleet_api.fleet.v1.TunnelOpenH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x33\n\x03\x65nd\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.TunnelEndH\x00\x12\x0f\n\x05token\x18\x04 \x01(\tH\x00\x42\t\n\x07message\"\x98\x01\n\x0eTunnelResponse\x12\x36\n\x06opened\x18\x01 \x01(\x0b\x32$.sandfleet_api.fleet.v1.TunnelOpenedH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x33\n\x03\x65nd\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.TunnelEndH\x00\x42\t\n\x07message2m\n\x0eGatewayService\x12[\n\x06Tunnel\x12%.sandfleet_api.fleet.v1.TunnelRequest\x1a&.sandfleet_api.fleet.v1.TunnelResponse(\x01\x30\x01\x32k\n\x16GatewayIdentityService\x12Q\n\x04Sign\x12#.sandfleet_api.fleet.v1.SignRequest\x1a$.sandfleet_api.fleet.v1.SignResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,19 +33,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandfleet_api.fleet.v1.gate
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SIGNREQUEST']._serialized_start=102
-  _globals['_SIGNREQUEST']._serialized_end=144
-  _globals['_SIGNRESPONSE']._serialized_start=146
-  _globals['_SIGNRESPONSE']._serialized_end=185
-  _globals['_TUNNELOPEN']._serialized_start=187
-  _globals['_TUNNELOPEN']._serialized_end=219
-  _globals['_TUNNELOPENED']._serialized_start=221
-  _globals['_TUNNELOPENED']._serialized_end=256
-  _globals['_TUNNELREQUEST']._serialized_start=259
-  _globals['_TUNNELREQUEST']._serialized_end=423
-  _globals['_TUNNELRESPONSE']._serialized_start=426
-  _globals['_TUNNELRESPONSE']._serialized_end=578
-  _globals['_GATEWAYSERVICE']._serialized_start=580
-  _globals['_GATEWAYSERVICE']._serialized_end=689
-  _globals['_GATEWAYIDENTITYSERVICE']._serialized_start=691
-  _globals['_GATEWAYIDENTITYSERVICE']._serialized_end=798
+  _globals['_SIGNREQUEST']._serialized_end=163
+  _globals['_SIGNRESPONSE']._serialized_start=165
+  _globals['_SIGNRESPONSE']._serialized_end=204
+  _globals['_TUNNELOPEN']._serialized_start=206
+  _globals['_TUNNELOPEN']._serialized_end=238
+  _globals['_TUNNELOPENED']._serialized_start=240
+  _globals['_TUNNELOPENED']._serialized_end=275
+  _globals['_TUNNELREQUEST']._serialized_start=278
+  _globals['_TUNNELREQUEST']._serialized_end=442
+  _globals['_TUNNELRESPONSE']._serialized_start=445
+  _globals['_TUNNELRESPONSE']._serialized_end=597
+  _globals['_GATEWAYSERVICE']._serialized_start=599
+  _globals['_GATEWAYSERVICE']._serialized_end=708
+  _globals['_GATEWAYIDENTITYSERVICE']._serialized_start=710
+  _globals['_GATEWAYIDENTITYSERVICE']._serialized_end=817
 # @@protoc_insertion_point(module_scope)

@@ -7,10 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SignRequest(_message.Message):
-    __slots__ = ("signing_request_pem",)
+    __slots__ = ("signing_request_pem", "component")
     SIGNING_REQUEST_PEM_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     signing_request_pem: bytes
-    def __init__(self, signing_request_pem: _Optional[bytes] = ...) -> None: ...
+    component: str
+    def __init__(self, signing_request_pem: _Optional[bytes] = ..., component: _Optional[str] = ...) -> None: ...
 
 class SignResponse(_message.Message):
     __slots__ = ("certificate_pem",)

@@ -149,8 +149,8 @@ class GatewayIdentityServiceServicer:
     """
 
     def Sign(self, request, context):
-        """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
-        control plane's namespace.
+        """A certificate for the port of the gateway, of the name "sandfleet-gateway", or of the egress process, of the name "sandfleet-egress".
+        The caller needs `create` on codesandboxes/gateway or codesandboxes/egress in the control plane's namespace.
         INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
         retried.
         """

@@ -121,8 +121,8 @@ class GatewayIdentityServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GatewayIdentityServiceAsyncStub: ...
     Sign: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SignRequest, _gateway_pb2.SignResponse]
-    """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
-    control plane's namespace.
+    """A certificate for the port of the gateway, of the name "sandfleet-gateway", or of the egress process, of the name "sandfleet-egress".
+    The caller needs `create` on codesandboxes/gateway or codesandboxes/egress in the control plane's namespace.
       INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
                         retried.
     """
@@ -135,8 +135,8 @@ class GatewayIdentityServiceAsyncStub(GatewayIdentityServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Sign: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SignRequest, _gateway_pb2.SignResponse]  # type: ignore[assignment]
-    """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
-    control plane's namespace.
+    """A certificate for the port of the gateway, of the name "sandfleet-gateway", or of the egress process, of the name "sandfleet-egress".
+    The caller needs `create` on codesandboxes/gateway or codesandboxes/egress in the control plane's namespace.
       INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
                         retried.
     """
@@ -152,8 +152,8 @@ class GatewayIdentityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.SignRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.SignResponse, _abc.Awaitable[_gateway_pb2.SignResponse]]:
-        """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
-        control plane's namespace.
+        """A certificate for the port of the gateway, of the name "sandfleet-gateway", or of the egress process, of the name "sandfleet-egress".
+        The caller needs `create` on codesandboxes/gateway or codesandboxes/egress in the control plane's namespace.
           INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
                             retried.
         """

@@ -1,0 +1,15 @@
+{{- /* Not empty where there is an egress process: without a fleet it would know no lists. */}}
+{{- define "sandfleet.egress.runs" -}}
+{{- and .Values.fleet.enabled .Values.egress.enabled | ternary "true" "" }}
+{{- end }}
+
+{{- /* Of the settings. Sandboxes are told the address of the Service. */}}
+{{- define "sandfleet.egress.settings" -}}
+service: sandfleet-egress.{{ .Release.Namespace }}.svc:3129
+sets: {{ toJson .Values.egress.sets }}
+networks: {{ toJson .Values.egress.networks }}
+{{- end }}
+
+{{- define "sandfleet.egress.args" -}}
+- --fleet=sandfleet-fleet.{{ .Release.Namespace }}.svc:8443
+{{- end }}

@@ -1,0 +1,285 @@
+"""Executors and the egress process of a cluster over real TLS: the certificate says whose a connection is."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import socket
+import ssl
+
+import pytest
+import pytest_asyncio
+from contract.executor.plane import Plane, isolation, whom
+from sandfleet_api.fleet.v1 import egress_pb2 as pb
+from sandfleet_executor.core.egress.variables import PORT
+from sandfleet_executor.effects.access.identity import Identity
+from sandfleet_executor.effects.egress.dial import LENGTH_BYTES, SERVER_NAME, TlsWay
+from sandfleet_executor.effects.egress.way_out import WayOut
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.executors.authority import Authority
+from sandfleet_operator.executors.tokens import KeyRing, TokenKey
+from sandfleet_operator.fleet.egress.cluster import ClusterEgress, Port
+from sandfleet_operator.fleet.egress.lists import Lists
+from sandfleet_operator.fleet.egress.outside import Outside, Ways
+from sandfleet_operator.fleet.egress.sessions import Bounds, Sessions
+from support.operator.egress_bed import LOOPBACK, Client, Server, serving
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+HELLO = b"HTTP/1.1 200 OK\r\n"
+PODS = {"uid-a": "team/a", "uid-b": "team/b"}
+
+
+def now():
+    return dt.datetime.now(dt.UTC)
+
+
+class Fleet:
+    """Answers as the fleet does, of lists that the test changes: a pod has one by its uid and its name together."""
+
+    def __init__(self):
+        self.lists = {"uid-a": ["a.example"], "uid-b": ["b.example"]}
+        self.rows, self.asked, self.is_away = [], 0, False
+
+    async def call(self, method, request, token):
+        assert token == "own"
+        self.asked += 1
+        if self.is_away:
+            raise ClaimReason.NOT_SERVING.error("cannot say what sessions may reach: no fleet leads")
+        self.rows += request.rows
+        found = [one.uid for one in request.pods if one.uid in self.lists and PODS.get(one.uid) == one.name]
+        return pb.ExchangeResponse(
+            sessions=[pb.EgressSession(pod_uid=uid, sandbox_id=PODS[uid], names=self.lists[uid]) for uid in found]
+        )
+
+
+class Bed:
+    def __init__(self, folder, authority):
+        self.folder, self.authority, self.fleet = folder, authority, Fleet()
+        (folder / "token").write_text("own")
+        self.time = 0.0
+        self.sessions = Sessions(Bounds(report=3600.0))
+        self.lists = Lists(self.fleet, folder, self.sessions, None, lambda: self.time)
+
+        async def lookup(host, port):
+            return ["127.0.0.1"]
+
+        self.port = Port(
+            ClusterEgress(self.sessions, Outside(Ways(allowed=LOOPBACK), lookup), self.lists), "127.0.0.1", 0
+        )
+
+    async def open(self, name=SERVER_NAME, authority=None):
+        pair = (authority or self.authority).server([name], now().timestamp(), 3600.0)
+        self.address = f"127.0.0.1:{await self.port.open(self.authority.pem, pair)}"
+
+    def identity(self, uid, authority=None, *, signed=True):
+        found = Identity(self.folder / uid, uid, now)
+        if signed:
+            found.install((authority or self.authority).answer(found.signing_request(), uid, now().timestamp()))
+        return found
+
+    def way(self, uid, pod="", identity=None):
+        key = self.authority.key.public_key()
+        return TlsWay(self.address, pod or PODS[uid], identity or self.identity(uid), key, now)
+
+    @contextlib.asynccontextmanager
+    async def program(self, way):
+        """A program that connects to the port of its session, which the executor carries this way."""
+        out, listener = WayOut(None, lambda: None), socket.create_server(("127.0.0.1", 0))
+        out.lead(way)
+        out.listen(listener)
+        out.open("session", b"")
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        try:
+            yield Client(reader, writer)
+        finally:
+            writer.close()
+            out.shut()
+
+    async def said(self, way, host, port):
+        """What a program reads that asks for a page of the host; empty where the connection ends."""
+        async with self.program(way) as client:
+            client.writer.write(
+                f"GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+            )
+            return await client.rest()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bed(tmp_path):
+    found = Bed(tmp_path, Authority.new(now().timestamp()))
+    await found.open()
+    yield found
+    found.port.close()
+    for uid in PODS:
+        found.sessions.end(uid)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(bed):
+    """The port of a server on which both names stand."""
+    async with serving(Server()) as port:
+        bed.fleet.lists = {"uid-a": [f"a.example:{port}"], "uid-b": [f"b.example:{port}"]}
+        yield port
+
+
+async def test_a_session_reaches_its_list_and_reads_why_nothing_else(bed, page):
+    assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+    refused = await bed.said(bed.way("uid-a"), "b.example", page)
+    assert refused.startswith(b"HTTP/1.1 403 ")
+    assert b"not in its egress list" in refused
+    # The other session's certificate reaches the other list alone.
+    assert (await bed.said(bed.way("uid-b"), "b.example", page)).startswith(HELLO)
+    assert (await bed.said(bed.way("uid-b"), "a.example", page)).startswith(b"HTTP/1.1 403 ")
+
+
+async def test_an_executor_that_names_the_pod_of_another_gets_nothing(bed, page):
+    assert await bed.said(bed.way("uid-a", pod="team/b"), "b.example", page) == b""
+    assert await bed.said(bed.way("uid-a", pod="team/b"), "a.example", page) == b""
+    assert bed.sessions.find("uid-a") is None
+
+
+def plain_context(identity=None):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if identity is not None:
+        context.load_cert_chain(*identity.files)
+    return context
+
+
+async def answer(bed, context, page):
+    """What a client of its own gets that speaks as executors do."""
+    host, _, port = bed.address.rpartition(":")
+    request = f"GET http://a.example:{page}/ HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n".encode()
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        for piece in (json.dumps({"pod": "team/a", "session": "uid-a"}).encode() + b"\n", request):
+            writer.write(len(piece).to_bytes(LENGTH_BYTES) + piece)
+        found = await asyncio.wait_for(reader.read(65536), 10)
+        writer.close()
+    except OSError:
+        return b""
+    return found[LENGTH_BYTES:]
+
+
+async def test_only_a_certificate_of_the_authority_gets_through(bed, page):
+    # The control.
+    assert (await answer(bed, plain_context(bed.identity("uid-a")), page)).startswith(HELLO)
+    assert await answer(bed, plain_context(), page) == b""
+    foreign = Authority.new(now().timestamp())
+    for name, identity in (
+        ("own", Identity(bed.folder / "own", "uid-a", now)),
+        ("foreign", Identity(bed.folder / "foreign", "uid-a", now)),
+    ):
+        if name == "foreign":
+            identity.install(foreign.answer(identity.signing_request(), "uid-a", now().timestamp()))
+        else:
+            # Signed by itself, as before its first contact.
+            (bed.folder / "own" / "certificate.pem").write_bytes(identity.certificate)
+        assert await answer(bed, plain_context(identity), page) == b"", name
+
+
+async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(bed, page):
+    """Those of the fleet's own port are for servers alone."""
+    key, certificate = bed.authority.server(["uid-a"], now().timestamp(), 3600.0)
+    (bed.folder / "server.pem").write_bytes(key + certificate)
+    context = plain_context()
+    context.load_cert_chain(bed.folder / "server.pem")
+    assert await answer(bed, context, page) == b""
+
+
+async def test_an_executor_without_a_certificate_does_not_connect(bed, page):
+    identity = bed.identity("uid-a", signed=False)
+    with pytest.raises(OSError, match="no certificate yet"):
+        await bed.way("uid-a", identity=identity).connect()
+
+
+@pytest.mark.parametrize("impostor", ["another name", "another authority"])
+async def test_an_executor_tells_an_impostor_nothing(bed, page, impostor):
+    if impostor == "another name":
+        await bed.open("sandfleet-gateway")
+    else:
+        await bed.open(authority=Authority.new(now().timestamp()))
+    way = bed.way("uid-a")
+    with pytest.raises(OSError, match="another one answers"):
+        await way.connect()
+    # The control.
+    await bed.open()
+    outer = await bed.way("uid-a").connect()
+    outer.close()
+
+
+async def test_a_list_that_changes_cuts_what_it_does_not_allow_any_more(bed, page):
+    async with bed.program(bed.way("uid-a")) as client:
+        client.writer.write(f"CONNECT a.example:{page} HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n".encode())
+        assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(HELLO[:13])
+        bed.fleet.lists["uid-a"] = ["c.example"]
+        await bed.lists.exchange([pb.EgressPod(uid="uid-a", name="team/a")])
+        assert await client.rest() == b""
+    await bed.lists.exchange([])
+    assert [one.connections for one in bed.fleet.rows if one.reason == "Cut"] == [1]
+    assert {one.sandbox_id for one in bed.fleet.rows} == {"team/a"}
+
+
+async def test_a_session_that_has_ended_loses_its_connections(bed, page):
+    async with bed.program(bed.way("uid-a")) as client:
+        client.writer.write(f"CONNECT a.example:{page} HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n".encode())
+        await client.reader.readuntil(b"\r\n\r\n")
+        del bed.fleet.lists["uid-a"]
+        await bed.lists.exchange([pb.EgressPod(uid="uid-a", name="team/a")])
+        assert await client.rest() == b""
+    assert bed.sessions.find("uid-a") is None
+
+
+async def test_without_a_fleet_lists_stay_and_what_was_seen_is_told_later(bed, page):
+    assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+    bed.fleet.is_away = True
+    assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+    # What is not known waits for a fleet.
+    assert await bed.said(bed.way("uid-b"), "b.example", page) == b""
+    bed.fleet.is_away = False
+    await bed.lists.exchange([])
+    assert sum(one.connections for one in bed.fleet.rows if one.host == "a.example") == 2
+
+
+async def test_each_direction_ends_by_itself(bed, page):
+    async with bed.program(bed.way("uid-a")) as client:
+        request = f"GET http://a.example:{page}/ HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n"
+        assert (await client.ask(request.encode(), end=True)).startswith(HELLO)
+        assert await client.rest() == b""
+
+
+async def test_an_unused_session_is_forgotten_and_asked_for_again(bed, page):
+    assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+    bed.time = 120.0
+    await bed.lists.exchange(bed.lists._in_use())
+    assert bed.sessions.find("uid-a") is None
+    assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+
+
+@pytest.mark.needs("unix socket")
+async def test_an_executor_in_a_pod_listens_for_its_session_once_that_is_open(bed, page, starting, host):
+    """The whole executor, whose session shares its network, from its first contact on."""
+    plane = Plane(host.key)
+    bed.authority = plane.authority
+    await bed.open()
+    keys = bed.folder / "keys.json"
+    keys.write_text(KeyRing((TokenKey("k", host.key, 0.0),)).public(plane.authority.sign, now().timestamp()))
+    told = {"network": "pod", "egress_address": bed.address, "egress_pod": "team/a", "keys_file": str(keys)}
+    authority = plane.authority.public_text
+    async with starting(session=None, port=True, signed=False, keys_authority=authority, **told) as executor:
+        uid = executor.config["sandbox_uid"]
+        PODS[uid], bed.fleet.lists[uid] = "team/a", bed.fleet.lists["uid-a"]
+        await plane.contacts.contact(whom(executor), isolation=isolation(host), first=True)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", PORT)
+        await plane.contacts.open(whom(executor))
+        for name, answer in (("a.example", HELLO), ("b.example", b"HTTP/1.1 403 ")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+            client = Client(reader, writer)
+            writer.write(
+                f"GET http://{name}:{page}/ HTTP/1.1\r\nHost: {name}:{page}\r\nConnection: close\r\n\r\n".encode()
+            )
+            assert (await client.rest()).startswith(answer)
+            writer.close()
+    del PODS[uid]
+    bed.sessions.end(uid)
