@@ -160,6 +160,7 @@ async def test_files_go_in_and_out(sandbox: AsyncSandbox, tmp_path: Path) -> Non
     assert isinstance(caught.value, FileNotFound)
 
 
+@pytest.mark.smoke
 async def test_info_says_what_isolates_it_and_a_lease_can_be_set(sandbox: AsyncSandbox, fleet: AsyncFleet) -> None:
     info = await sandbox.get_info()
     assert info.isolation is Isolation.NAMESPACE
@@ -252,6 +253,7 @@ print("gone")
     assert said.stdout.split() == ["2", "gone"]
 
 
+@pytest.mark.smoke
 async def test_an_executor_killed_in_mid_execution_costs_one_lost_execution_and_no_file(
     served: Process, sandbox: AsyncSandbox
 ) -> None:

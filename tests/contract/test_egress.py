@@ -122,6 +122,7 @@ print(fetch("http://{internet.web}/project.git/HEAD")[:4], fetch("http://other.t
     assert "403 this session may not reach other.test:80: not in its egress list" in execution.logs.stdout
 
 
+@pytest.mark.smoke
 async def test_the_status_and_the_report_say_what_is_reached(sandbox: AsyncSandbox, internet: Internet) -> None:
     info = await sandbox.get_info()
     assert (info.egress.state, info.egress.reason) == (EgressState.OPEN, "ByName")
@@ -221,6 +222,7 @@ async def test_after_a_kill_of_the_egress_process_the_next_connection_works(
     assert egress_process(served) != killed
 
 
+@pytest.mark.smoke
 async def test_the_session_goes_on_with_its_list_after_a_restart_and_a_suspension(
     sandbox: AsyncSandbox, fleet: AsyncFleet, internet: Internet
 ) -> None:

@@ -242,6 +242,7 @@ def test_what_only_a_cluster_has_is_refused_and_never_left_out_of_account(fleet,
     assert failure(lambda: fleet.claim(name, **asked)) == refused
 
 
+@pytest.mark.smoke
 def test_no_namespace_is_listed_where_there_is_none(fleet):
     refused = (grpc.StatusCode.INVALID_ARGUMENT, "NoCluster")
     assert failure(lambda: fleet.stub.List(pb.ListRequest(namespace="team"))) == refused

@@ -110,6 +110,7 @@ async def test_an_agents_words_before_its_code_are_the_intent(fleet):
     assert seen == [("add the two", "total = 40 + 2; print(total)"), ("greet", "echo hi")]
 
 
+@pytest.mark.smoke
 async def test_an_agent_whose_sandbox_ends_stays_under_review(fleet, monkeypatch):
     monkeypatch.setenv("SANDFLEET_ADDRESS", fleet.address)
     seen = []

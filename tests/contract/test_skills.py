@@ -31,6 +31,7 @@ async def test_a_skill_is_tested_in_a_fresh_sandbox_and_imported_in_a_later_sess
         assert library.get("stats").code == CODE
 
 
+@pytest.mark.smoke
 async def test_a_skill_whose_tests_fail_is_not_offered(library):
     async with AsyncSandbox.create(skills=library) as sandbox:
         saved = await sandbox.skills.save("stats", CODE, tests="from skills import stats\nassert stats.mean([1]) == 2")

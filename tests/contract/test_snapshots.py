@@ -236,6 +236,7 @@ async def test_a_session_goes_on_from_its_automatic_snapshot_when_its_fleet_is_l
             assert (back.text, [one.reason for one in back.notices]) == ("1", ["WentBack"])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("to", ["suspend", "snapshot"])
 async def test_an_idle_session_falls_asleep_and_the_next_call_wakes_it(fleet: AsyncFleet, to: str) -> None:
     async with AsyncSandbox.create(fleet=fleet, idle_timeout=1.0, on_idle=to) as sandbox:
@@ -276,6 +277,7 @@ def children_of(pid: int, program: str) -> list[int]:
     return [int(one) for one in found if program in Path(f"/proc/{one}/cmdline").read_text()]
 
 
+@pytest.mark.smoke
 def test_a_snapshot_moves_as_a_file_by_the_command_line(
     served: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -254,6 +254,7 @@ async def test_control_the_time_of_a_tool_counts_and_so_does_what_follows_a_revi
         assert (await running).outcome == "timeout"
 
 
+@pytest.mark.smoke
 async def test_a_callback_of_create_answers_for_calls_of_tools(fleet):
     seen, till = [], Till()
 

@@ -43,7 +43,10 @@ def classes() -> Iterator[type]:
         yield from (
             cls
             for name, cls in vars(module).items()
-            if inspect.isclass(cls) and cls.__module__ == module.__name__ and not name.startswith("_")
+            if inspect.isclass(cls)
+            and cls.__module__ == module.__name__
+            and not name.startswith("_")
+            and not getattr(cls, "_is_protocol", False)
         )
 
 
@@ -115,5 +118,5 @@ class Touched:
             return
         touched = self._wanted - len(self._missing)
         terminalreporter.write_line(f"touched {touched} of {self._wanted} RPCs, outcomes and calls of the client")
-        if self._missing and terminalreporter.verbosity >= 0:
+        if self._missing:
             terminalreporter.write_line(f"not touched: {', '.join(self._missing)}")

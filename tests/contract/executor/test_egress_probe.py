@@ -58,6 +58,7 @@ def closed_port(address):
         return server.getsockname()[1]
 
 
+@pytest.mark.smoke
 async def test_what_accepts_or_refuses_is_reached_and_what_is_silent_is_not(executor, here):
     with socket.create_server((here, 0)) as listening, silent(here) as dropped:
         ports = [listening.getsockname()[1], dropped, closed_port(here)]

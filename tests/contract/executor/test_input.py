@@ -88,6 +88,7 @@ async def test_an_interrupt_and_a_deadline_end_the_wait(sandbox, run, language):
     assert (await run(ASK[language], on_input=lambda _: "next")).logs.stdout.strip() == "<next>"
 
 
+@pytest.mark.smoke
 async def test_a_password_is_asked_for_as_one(sandbox):
     asked = []
     execution = await sandbox.run_code(PASSWORD, on_input=lambda request: asked.append(request) or "secret")
@@ -165,6 +166,7 @@ async def test_a_line_is_in_the_journal_and_a_password_is_not(fresh):
     assert "S3CRET" not in str(records)
 
 
+@pytest.mark.smoke
 async def test_in_a_reviewed_sandbox_a_reviewer_sees_the_line_first(reviewed, reviewer):
     cell = asyncio.create_task(reviewed.sandbox.run_code("exec(input())", on_input=lambda _: "done = 6 * 7"))
     (code,) = await reviewer.waiting()

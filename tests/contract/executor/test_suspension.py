@@ -71,6 +71,7 @@ async def test_variables_contexts_files_and_services_come_back(starting):
             assert not list(Path(first.config["state_dir"]).glob("suspended*"))
 
 
+@pytest.mark.smoke
 async def test_a_shell_begins_anew_and_the_report_says_why(starting):
     async with starting(keeps_workspace=True) as first:
         shell = await first.sandbox.create_context("shell", language="bash")
