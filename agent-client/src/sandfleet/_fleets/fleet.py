@@ -16,11 +16,12 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FLEET_ENDED, FleetConnection
-from sandfleet._fleets.egress import KnowsEgress
+from sandfleet._fleets.package_hosts import resolved
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._fleets.snapshots import TRANSFER_TIMEOUT, AsyncSnapshots
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.convert import egress as egress_messages
 from sandfleet._wire.convert import journals
 from sandfleet._wire.convert import marks as marks_of
 from sandfleet._wire.convert import queues as queue_messages
@@ -29,6 +30,7 @@ from sandfleet._wire.link import Link
 from sandfleet.errors import InvalidArgument, SandboxEnded, SandboxPreempted, SandboxSuspended
 from sandfleet.journal.heads import KeptHeads
 from sandfleet.observe import tracing
+from sandfleet.values.egress import Egress
 from sandfleet.values.options import DEFAULT_MAX_WAIT
 from sandfleet.values.sandbox import Isolation
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
     from sandfleet._fleets.reviews import AsyncReviews
     from sandfleet.journal.heads import SignedHead
+    from sandfleet.values.egress import EgressReport
     from sandfleet.values.fleet import Bound, Explanation, OnQueued, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
@@ -50,7 +53,7 @@ _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
 
 
-class AsyncFleet(KnowsEgress):
+class AsyncFleet:
     """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
 
     def __init__(
@@ -380,6 +383,23 @@ class AsyncFleet(KnowsEgress):
         link.heads = self._heads.setdefault(link.sandbox_id, link.heads)
         return link
 
+    @checked
+    async def get_egress(self, sandbox_id: str) -> EgressReport:
+        """Return what a sandbox may reach by name, and what its programs have tried. Raises SandboxEnded."""
+        request = api.egress.GetEgressRequest(sandbox_id=sandbox_id)
+        return egress_messages.report(await self._egress_call("GetEgress", request))
+
+    @checked
+    async def set_egress(self, sandbox_id: str, egress: Egress | Sequence[str]) -> None:
+        """Replace what a sandbox may reach, as `Sandbox.set_egress` does, by its id."""
+        if isinstance(egress, Egress):
+            egress = await resolved(egress)
+        request = api.egress.SetEgressRequest(sandbox_id=sandbox_id, names=egress_messages.names(egress))
+        await self._egress_call("SetEgress", request)
+
+    async def _egress_call(self, name: str, request: api.message.Message) -> Any:
+        return await self._call(name, request, _RPC_TIMEOUT, api.egress_grpc.EgressServiceStub, 0.0)
+
     def _take_signed(self, sandbox_id: str, heads: Iterable[api.fleet.JournalHead]) -> None:
         if (kept := self._heads.get(sandbox_id)) is not None:
             kept.keep_signed(journals.signed(heads))
@@ -391,13 +411,16 @@ class AsyncFleet(KnowsEgress):
     def _in(self, namespace: str | None) -> str:
         return self._namespace if namespace is None else namespace
 
-    async def _call(self, name: str, request: api.message.Message, wait: float) -> Any:
-        """Make a call that may be made twice. Each attempt has `wait` seconds."""
+    async def _call(
+        self, name: str, request: api.message.Message, wait: float, stub: Any = None, patience: float = _PATIENCE
+    ) -> Any:
+        """Make a call that may be made twice, by another stub than the fleet's own. Each attempt has `wait` seconds."""
+        other: Any = stub and stub(self._connection.channel)
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             try:
                 return await self._connection.call(
-                    lambda stub, metadata: getattr(stub, name)(request, metadata=metadata, timeout=wait),
-                    min(wait, _PATIENCE),
+                    lambda own, metadata: getattr(other or own, name)(request, metadata=metadata, timeout=wait),
+                    min(wait, patience),
                 )
             except api.aio.AioRpcError as error:
                 raise self._connection.error_of(error, request) from error

@@ -124,6 +124,29 @@ class BackgroundTasks:
             task.cancel()
 
 
+class Outliving(Generic[T]):
+    """Work that goes on to its end where the caller that waits for it leaves."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[T]] = set()
+
+    async def result(self, work: Coroutine[object, object, T]) -> T:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Where the caller has left, asyncio would log an exception that is never retrieved.
+            task.exception()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
 class Sweeps(Generic[T]):
     """Looks at many objects, one look after the other: one that is asked for again before it begins is made once."""
 

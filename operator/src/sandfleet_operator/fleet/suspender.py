@@ -8,6 +8,7 @@ from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import ASLEEP, Sandbox, State
+from sandfleet_operator.cluster.tasks import Outliving
 from sandfleet_operator.fleet.backend import Backend
 from sandfleet_operator.fleet.driver import RELEASE_TIMEOUT, FleetDriver, suspended
 from sandfleet_operator.fleet.incarnations import Executors
@@ -39,7 +40,7 @@ class Suspender:
         # None: preempted sessions stay on their volumes.
         self.keeper: Keeper | None = None
         self._kept: Recent[str, session_pb2.Suspension] = Recent(REMEMBERED)
-        self._tasks: set[asyncio.Task[Sandbox]] = set()
+        self._suspending: Outliving[Sandbox] = Outliving()
         # The ids of sessions whose executors are asked to keep them for the owners of their quota.
         self._preempting: set[str] = set()
 
@@ -59,10 +60,7 @@ class Suspender:
         What has begun goes on if the caller leaves: a session is never left halfway.
         """
         self._fleet.check_serving("suspend the sandbox")
-        task = asyncio.create_task(self._suspend(sandbox_id, force=force, seconds=seconds))
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        sandbox = await asyncio.shield(task)
+        sandbox = await self._suspending.result(self._suspend(sandbox_id, force=force, seconds=seconds))
         return sandbox, self._kept.get(sandbox_id)
 
     async def resumption(self, sandbox_id: str) -> session_pb2.Resumption | None:
@@ -148,9 +146,3 @@ class Suspender:
             why = f"cannot suspend sandbox {sandbox_id!r}: its executor was lost or it was resumed meanwhile"
             raise ClaimReason.RECOVERING.error(why, sandbox_id)
         return sandbox
-
-    def _finished(self, task: asyncio.Task[Sandbox]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Its caller may have left: what went wrong is told nevertheless to those who ask again.
-            task.exception()

@@ -1,6 +1,5 @@
 """Sessions of one machine that only a snapshot keeps: parked for their callers, and taken on under their ids."""
 
-import asyncio
 import base64
 import logging
 import math
@@ -19,6 +18,7 @@ from sandfleet_operator.api.validate import check_claim
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State, Template, marks_of
 from sandfleet_operator.cluster.clock import new_id
 from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.cluster.tasks import Outliving
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshots import Keeper, LocalSnapshots
@@ -63,7 +63,7 @@ class Parking:
         self.automatic: dict[str, Keeper] = {}
         # Snapshots that are being deleted: they keep nothing any more.
         self._forgetting: set[str] = set()
-        self._tasks: set[asyncio.Task[Kept]] = set()
+        self._parking: Outliving[Kept] = Outliving()
         # Sessions that are being put to sleep. Until it is decided, callers wait for an answer about their executors.
         self.settling: set[str] = set()
 
@@ -82,10 +82,7 @@ class Parking:
         """
         self._fleet.check_serving("suspend the sandbox")
         sandbox = await self._fleet.get(sandbox_id, reachable=True)
-        task = asyncio.create_task(self._park(caller, sandbox, force=force))
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
+        return await self._parking.result(self._park(caller, sandbox, force=force))
 
     async def _park(self, caller: Caller, sandbox: Sandbox, *, force: bool) -> Kept:
         self.settling.add(sandbox.sandbox_id)
@@ -105,12 +102,6 @@ class Parking:
         facts = executor_pb.SnapshotFacts.FromString(base64.b64decode(last["facts"]))
         asleep = replace(sandbox, state=State.SUSPENDED, running=False, lease_expires=None)
         return asleep, suspension_of(facts), str(last["snapshot"]["id"])
-
-    def _finished(self, task: asyncio.Task[Kept]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Its caller may have left.
-            task.exception()
 
     async def settled(self, sandbox_id: str) -> None:
         """Returns when it is decided whether the session falls asleep."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -23,6 +21,7 @@ from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshotter import Snapshotter
 from sandfleet_operator.fleet.snapshots.jobs import Event
 from sandfleet_operator.fleet.snapshots.messages import check_new, check_reference, message, progress
+from sandfleet_operator.fleet.snapshots.scratch_files import scratch_file
 from sandfleet_operator.fleet.snapshots.transfers import LOCAL_TENANT, Party, Transfers, answer_of, restored
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.snapshots.claims import encode_claim
@@ -165,7 +164,7 @@ class LocalSnapshots:
         request: pb.ExportSnapshotRequest,
     ) -> AsyncIterator[pb.ExportSnapshotResponse]:
         check_reference(request.snapshot)
-        async with _scratch() as path:
+        async with scratch_file() as path:
             await self._jobs.answer("export", tenant=LOCAL_TENANT, snapshot=request.snapshot, path=str(path))
             async with _opened(path, "rb") as file:
                 while data := await asyncio.to_thread(file.read, EXPORTED_BYTES):
@@ -186,7 +185,7 @@ class LocalSnapshots:
         offers = {one.contract: in_numbers(one.limits) for one in self._templates.values()}
         template = next(iter(self._templates.values())).name
         words = {"name": first.header.name, "template": template, "owner": caller.username}
-        async with _scratch() as path:
+        async with scratch_file() as path:
             await _received_file(requests, path)
             said = {"path": str(path), "words": words, "offers": offers}
             event = await self._jobs.answer("import", tenant=LOCAL_TENANT, **said)
@@ -233,16 +232,6 @@ async def _received_file(requests: AsyncIterator[pb.ImportSnapshotRequest], path
             except OSError as error:
                 why = f"cannot import: its file has no room here: {error.strerror}"
                 raise SnapshotReason.SNAPSHOT_STORE_FULL.error(why) from error
-
-
-@asynccontextmanager
-async def _scratch() -> AsyncGenerator[Path, None]:
-    """The path of a new file of this user's alone, which is removed at the end. No disk is waited for by the loop."""
-    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="sandfleet-")
-    try:
-        yield Path(folder) / "snapshot"
-    finally:
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.quantities import parse_quantity
 from sandfleet_operator.fleet.links.fleet_link import FleetLink, problem_of
 from sandfleet_operator.fleet.snapshots.jobs import Event
+from sandfleet_operator.fleet.snapshots.scratch_files import scratch_file
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
 from sandfleet_operator.plan.snapshots.imports import granted
 from sandfleet_operator.plan.snapshots.scratch import Scratch
@@ -122,7 +123,7 @@ class RemoteWorker(Worker):
 
         more(size)
         try:
-            async with _scratch() as path:
+            async with scratch_file() as path:
                 yield path, more
         finally:
             self._scratch.give(tenant, taken)
@@ -135,15 +136,6 @@ class RemoteWorker(Worker):
             yield heard
         finally:
             del self._heard[number]
-
-
-@asynccontextmanager
-async def _scratch() -> AsyncGenerator[Path, None]:
-    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="sandfleet-")
-    try:
-        yield Path(folder) / "snapshot"
-    finally:
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
 
 class Dialer:

@@ -24,7 +24,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SnapshotStatus
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox, State
-from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.cluster.tasks import BackgroundTasks, Outliving
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.snapshots.parties import Parties
 from sandfleet_operator.fleet.snapshots.jobs import Event, Jobs
@@ -61,7 +61,7 @@ class ClusterParking:
         self._kubernetes, self._parties, self._transfers = kubernetes, parties, Transfers(jobs)
         self._clock, self._write = wall_clock, write
         self._background = BackgroundTasks()
-        self._tasks: set[asyncio.Task[Kept]] = set()
+        self._parking: Outliving[Kept] = Outliving()
         self._objects = kubernetes.parked
         # Sessions that are being saved for their sleep, and those whose snapshot is being deleted.
         self.settling: set[str] = set()
@@ -69,8 +69,7 @@ class ClusterParking:
 
     def close(self) -> None:
         self._background.close()
-        for task in self._tasks:
-            task.cancel()
+        self._parking.close()
 
     # To sleep.
 
@@ -79,10 +78,7 @@ class ClusterParking:
 
         `sandbox_id` is the scheduler's. What has begun goes on if the caller leaves.
         """
-        task = asyncio.create_task(self._park(holder, sandbox_id, force=force, seconds=seconds))
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
+        return await self._parking.result(self._park(holder, sandbox_id, force=force, seconds=seconds))
 
     async def _park(self, holder: str, sandbox_id: str, *, force: bool, seconds: float | None) -> Kept:
         fleet, suspensions = self._kubernetes.fleet, self._kubernetes.scheduler.suspensions
@@ -333,12 +329,6 @@ class ClusterParking:
         """The fleet decided it; calls have records of their own."""
         details = {"snapshot_id": snapshot_id, "purpose": purpose}
         self._write(Record(decision=decision, verdict=Verdict.ALLOWED, sandbox=sandbox_id, details=details))
-
-    def _finished(self, task: asyncio.Task[Kept]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Its caller may have left.
-            task.exception()
 
 
 def _keeps_volume(sandbox: Sandbox) -> bool:

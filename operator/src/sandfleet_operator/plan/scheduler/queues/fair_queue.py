@@ -13,10 +13,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
 from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger, Turn
-from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
-from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
-from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
-from sandfleet_operator.plan.scheduler.queues.orders.priority import priority
+from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order, fair, first_come, priority
 from sandfleet_operator.plan.scheduler.queues.preemption import Need
 from sandfleet_operator.plan.scheduler.queues.quota import Verdict, plus
 from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
