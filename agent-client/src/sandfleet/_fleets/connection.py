@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
@@ -14,6 +14,7 @@ from sandfleet._wire.link import trace_metadata
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail, to_error, to_fleet_error, told_pause
 from sandfleet.errors import SandboxEnded, SandfleetError, UnavailableError
+from sandfleet.observe import tracing
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
@@ -174,6 +175,31 @@ class FleetConnection:
             except OSError:
                 return False
         return False
+
+    async def unary(
+        self,
+        name: str,
+        request: api.message.Message,
+        timeout: float,
+        patience: float,
+        *,
+        stub: Callable[[api.aio.Channel], Any] | None = None,
+        metadata: Metadata | None = None,
+    ) -> Any:
+        """Make a call as `call` does, in a span. Each attempt has `timeout` seconds. Raises SandfleetError.
+
+        `stub` and `metadata` take the place of the fleet service's and of this client's.
+        """
+
+        def attempt(own: Stub, own_metadata: Metadata) -> Any:
+            rpcs = own if stub is None else stub(self.channel)
+            return getattr(rpcs, name)(request, metadata=metadata or own_metadata, timeout=timeout)
+
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            try:
+                return await self.call(attempt, patience)
+            except api.aio.AioRpcError as error:
+                raise self.error_of(error, request) from error
 
     def check_worth_it(self, error: api.aio.AioRpcError, deadline: float) -> None:
         """Raise the error if another attempt would not help, or the deadline (of the loop's clock) is over."""

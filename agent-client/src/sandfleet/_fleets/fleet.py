@@ -398,7 +398,7 @@ class AsyncFleet:
         await self._egress_call("SetEgress", request)
 
     async def _egress_call(self, name: str, request: api.message.Message) -> Any:
-        return await self._call(name, request, _RPC_TIMEOUT, api.egress_grpc.EgressServiceStub, 0.0)
+        return await self._connection.unary(name, request, _RPC_TIMEOUT, 0.0, stub=api.egress_grpc.EgressServiceStub)
 
     def _take_signed(self, sandbox_id: str, heads: Iterable[api.fleet.JournalHead]) -> None:
         if (kept := self._heads.get(sandbox_id)) is not None:
@@ -411,16 +411,6 @@ class AsyncFleet:
     def _in(self, namespace: str | None) -> str:
         return self._namespace if namespace is None else namespace
 
-    async def _call(
-        self, name: str, request: api.message.Message, wait: float, stub: Any = None, patience: float = _PATIENCE
-    ) -> Any:
-        """Make a call that may be made twice, by another stub than the fleet's own. Each attempt has `wait` seconds."""
-        other: Any = stub and stub(self._connection.channel)
-        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
-            try:
-                return await self._connection.call(
-                    lambda own, metadata: getattr(other or own, name)(request, metadata=metadata, timeout=wait),
-                    min(wait, patience),
-                )
-            except api.aio.AioRpcError as error:
-                raise self._connection.error_of(error, request) from error
+    async def _call(self, name: str, request: api.message.Message, wait: float) -> Any:
+        """Make a call that may be made twice. Each attempt has `wait` seconds."""
+        return await self._connection.unary(name, request, wait, min(wait, _PATIENCE))

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sandfleet._arguments import checked
 from sandfleet._fleets.connection import is_broken
@@ -28,13 +28,9 @@ from sandfleet.observe import tracing
 from sandfleet.values.reviews import Answer, OnReview, Review
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sandfleet._fleets.connection import FleetConnection, Stub
+    from sandfleet._fleets.connection import FleetConnection
     from sandfleet._wire.link import Metadata
     from sandfleet.values.tools import Decision
-
-Found = TypeVar("Found")
 
 _RPC_TIMEOUT = 30.0
 _PATIENCE = 10.0
@@ -74,9 +70,7 @@ class AsyncReviews:
         """
         where = "" if sandbox_id else self._namespace if namespace is None else namespace
         request = api.fleet.ListReviewsRequest(sandbox_id=sandbox_id, namespace=where)
-        answer = await self._call(
-            lambda stub, metadata: stub.ListReviews(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
-        )
+        answer = await self._call("ListReviews", request)
         return tuple(map(convert.review, answer.reviews))
 
     @checked
@@ -118,22 +112,16 @@ class AsyncReviews:
         NotFoundError (it does not wait any more), AccessDenied, InvalidArgument.
         """
         request = convert.answer(review, answer)
-        answered = await self._call(
-            lambda stub, metadata: stub.AnswerReview(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
-        )
+        answered = await self._call("AnswerReview", request)
         return int(answered.missing)
 
     def ask(self, sandbox_id: str, on_review: OnReview) -> Reviewing:
         """Ask a callback about what waits in a sandbox, until it ends."""
         return Reviewing(self, sandbox_id, on_review)
 
-    async def _call(self, attempt: Callable[[Stub, Metadata], Awaitable[Found]], request: api.message.Message) -> Found:
+    async def _call(self, name: str, request: api.message.Message) -> Any:
         reviewers = await self._metadata()
-        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
-            try:
-                return await self._connection.call(lambda stub, _: attempt(stub, reviewers), _PATIENCE)
-            except api.aio.AioRpcError as error:
-                raise to_fleet_error(error) from error
+        return await self._connection.unary(name, request, _RPC_TIMEOUT, _PATIENCE, metadata=reviewers)
 
     async def _metadata(self) -> Metadata:
         """Return what shows that the caller is a reviewer. Raises AccessDenied."""

@@ -129,14 +129,9 @@ class AsyncSnapshots:
         return api.snapshots_grpc.SnapshotServiceStub(self._connection.channel)
 
     async def _call(self, name: str, request: api.message.Message) -> Any:
-        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
-            try:
-                return await self._connection.call(
-                    lambda _, metadata: getattr(self._stub, name)(request, metadata=metadata, timeout=_RPC_TIMEOUT),
-                    0.0,
-                )
-            except api.aio.AioRpcError as error:
-                raise self._connection.error_of(error, request) from error
+        return await self._connection.unary(
+            name, request, _RPC_TIMEOUT, 0.0, stub=api.snapshots_grpc.SnapshotServiceStub
+        )
 
     async def _stream(self, name: str, request: api.message.Message) -> AsyncIterator[Any]:
         await self._connection.reach()
