@@ -1,8 +1,8 @@
 """What the servicers read from a call, and how they refuse it."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import NoReturn, cast
+from typing import Generic, NoReturn, Protocol, TypeVar, cast
 
 import grpc
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail, RetryInfo, RpcStatus
@@ -10,8 +10,9 @@ from sandfleet_api.executor.v1.common_pb2 import ErrorDetail, RetryInfo, RpcStat
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.calls import duration
-from sandfleet_operator.fleet.audit.calls import is_refused
+from sandfleet_operator.fleet.audit.calls import is_from, is_refused
 
 BEARER = "Bearer "
 # Of the detail in the trailing metadata of a refused call.
@@ -22,6 +23,61 @@ STATUS_DETAILS, RETRY_INFO = "grpc-status-details-bin", "type.googleapis.com/goo
 MAX_MESSAGE = 1000
 
 Context = grpc.aio.ServicerContext[object, object]
+
+
+class Authenticates(Protocol):
+    async def authenticate(self, token: str) -> Caller:
+        """Who calls. `token` is the call's bearer token, empty without one. Raises FleetError, KubeError."""
+        ...
+
+
+A = TypeVar("A", bound=Authenticates)
+Q = TypeVar("Q")
+R = TypeVar("R")
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
+
+
+class Rpc(Protocol[Request_contra, Response_co]):
+    """A unary RPC of a servicer, as gRPC calls it."""
+
+    def __call__(self, request: Request_contra, context: Context) -> Awaitable[Response_co]: ...
+
+
+class Answers(Generic[A]):
+    """A servicer: callers are authenticated before `api` does anything for them, and failures become status codes."""
+
+    def __init__(self, api: A) -> None:
+        self.api = api
+
+    async def authenticated(self, context: Context) -> Caller:
+        caller = await self.api.authenticate(token(context))
+        is_from(caller)
+        return caller
+
+    async def answer(self, context: Context, work: Callable[[Caller], Awaitable[R]]) -> R:
+        try:
+            return await work(await self.authenticated(context))
+        except (FleetError, KubeError) as error:
+            await abort(context, problem_of(error))
+
+    async def stream(self, context: Context, work: Callable[[Caller], AsyncIterator[R]]) -> AsyncIterator[R]:
+        try:
+            async for response in work(await self.authenticated(context)):
+                yield response
+        except (FleetError, KubeError) as error:
+            await abort(context, problem_of(error))
+
+
+def unary(method: Callable[[A, Caller, Q], Awaitable[R]]) -> Rpc[Q, R]:
+    """Return the RPC of a servicer that this method of its api answers."""
+    name = method.__name__
+
+    async def rpc(self: Answers[A], request: Q, context: Context) -> R:
+        work: Callable[[Caller, Q], Awaitable[R]] = getattr(self.api, name)
+        return await self.answer(context, lambda caller: work(caller, request))
+
+    return cast("Rpc[Q, R]", rpc)
 
 
 def problem_of(error: FleetError | KubeError) -> Problem:

@@ -1,8 +1,8 @@
 """The gRPC face of the fleet: who calls, messages in and out, and failures as status codes. It decides nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
@@ -12,14 +12,11 @@ from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls, convert
-from sandfleet_operator.fleet.audit.calls import is_from
-from sandfleet_operator.fleet.calls import Context
+from sandfleet_operator.fleet.calls import Answers, Context, unary
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from sandfleet_operator.telemetry.control_plane import ClaimMetrics
 from sandfleet_operator.telemetry.tracing import ClaimSpan
-
-T = TypeVar("T")
 
 
 class FleetApi(Protocol):
@@ -89,16 +86,31 @@ class FleetApi(Protocol):
     ) -> fleet_pb2.ReviewCallResponse: ...
 
 
-class FleetServicer(FleetServiceServicer):
+class FleetServicer(Answers[FleetApi], FleetServiceServicer):
+    Suspend = unary(FleetApi.suspend)
+    Release = unary(FleetApi.release)
+    Renew = unary(FleetApi.renew)
+    Get = unary(FleetApi.get)
+    List = unary(FleetApi.list)
+    ListPools = unary(FleetApi.list_pools)
+    ListQueues = unary(FleetApi.list_queues)
+    Explain = unary(FleetApi.explain)
+    Route = unary(FleetApi.route)
+    ListReviews = unary(FleetApi.list_reviews)
+    AnswerReview = unary(FleetApi.answer_review)
+    NoteReceived = unary(FleetApi.note_received)
+    CountersignJournal = unary(FleetApi.countersign_journal)
+    ReviewCall = unary(FleetApi.review_call)
+
     def __init__(self, api: FleetApi, claims: ClaimMetrics | None = None) -> None:
-        self._api = api
+        super().__init__(api)
         self._claims = claims or ClaimMetrics()
 
     async def Claim(self, request: fleet_pb2.ClaimRequest, context: Context) -> AsyncIterator[fleet_pb2.ClaimResponse]:  # noqa: N802 - gRPC's name
         span = ClaimSpan(calls.metadata(context, "traceparent"), request.request_id, request.template or request.pool)
         try:
-            caller = await self._authenticated(context)
-            watch = await self._api.claim(caller, request, span.traceparent)
+            caller = await self.authenticated(context)
+            watch = await self.api.claim(caller, request, span.traceparent)
             # Called however the stream ends: gRPC may never ask the generator again.
             context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
             async for response in self._claim_responses(caller, watch, span):
@@ -123,10 +135,10 @@ class FleetServicer(FleetServiceServicer):
         while True:
             sequence += 1
             news = await watch.next()
-            self._api.check_serving("claim")
+            self.api.check_serving("claim")
             if not isinstance(news, Queued):
-                bound = await self._api.bound(caller, news)
-                span.bound(news, self._api.pod_marks(news))
+                bound = await self.api.bound(caller, news)
+                span.bound(news, self.api.pod_marks(news))
                 self._claims.bound(news, span.seconds)
                 yield fleet_pb2.ClaimResponse(sequence=sequence, bound=bound)
                 return
@@ -135,15 +147,12 @@ class FleetServicer(FleetServiceServicer):
                 sequence=sequence, queued=convert.queued_message(news, watch.ticket(), watch.note)
             )
 
-    async def Suspend(self, request: fleet_pb2.SuspendRequest, context: Context) -> fleet_pb2.SuspendResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.suspend(caller, request))
-
     async def Resume(  # noqa: N802 - gRPC's name
         self, request: fleet_pb2.ResumeRequest, context: Context
     ) -> AsyncIterator[fleet_pb2.ResumeResponse]:
         try:
-            caller = await self._authenticated(context)
-            watch = await self._api.resume(caller, request)
+            caller = await self.authenticated(context)
+            watch = await self.api.resume(caller, request)
             # As of a Claim.
             context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
             async for response in self._resume_responses(caller, watch):
@@ -156,91 +165,28 @@ class FleetServicer(FleetServiceServicer):
         while True:
             sequence += 1
             news = await watch.next()
-            self._api.check_serving("resume the sandbox")
+            self.api.check_serving("resume the sandbox")
             if not isinstance(news, Queued):
-                answer = await self._api.resumed(caller, news)
+                answer = await self.api.resumed(caller, news)
                 answer.sequence = sequence
                 yield answer
                 return
             yield fleet_pb2.ResumeResponse(sequence=sequence, queued=convert.queued_message(news))
 
-    async def Release(self, request: fleet_pb2.ReleaseRequest, context: Context) -> fleet_pb2.ReleaseResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.release(caller, request))
-
-    async def Renew(self, request: fleet_pb2.RenewRequest, context: Context) -> fleet_pb2.RenewResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.renew(caller, request))
-
-    async def Get(self, request: fleet_pb2.GetRequest, context: Context) -> fleet_pb2.GetResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.get(caller, request))
-
-    async def List(self, request: fleet_pb2.ListRequest, context: Context) -> fleet_pb2.ListResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.list(caller, request))
-
-    async def ListPools(self, request: fleet_pb2.ListPoolsRequest, context: Context) -> fleet_pb2.ListPoolsResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.list_pools(caller, request))
-
-    async def ListQueues(  # noqa: N802 - gRPC's name
-        self, request: fleet_pb2.ListQueuesRequest, context: Context
-    ) -> fleet_pb2.ListQueuesResponse:
-        return await self._answer(context, lambda caller: self._api.list_queues(caller, request))
-
-    async def Explain(self, request: fleet_pb2.ExplainRequest, context: Context) -> fleet_pb2.ExplainResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.explain(caller, request))
-
-    async def Route(self, request: fleet_pb2.RouteRequest, context: Context) -> fleet_pb2.RouteResponse:  # noqa: N802 - gRPC's name
-        return await self._answer(context, lambda caller: self._api.route(caller, request))
-
     async def Watch(self, request: fleet_pb2.WatchRequest, context: Context) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: N802 - gRPC's name
         try:
-            caller = await self._authenticated(context)
-            async for response in await self._api.watch(caller, request):
+            caller = await self.authenticated(context)
+            async for response in await self.api.watch(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))
-
-    async def ListReviews(  # noqa: N802 - gRPC's name
-        self, request: fleet_pb2.ListReviewsRequest, context: Context
-    ) -> fleet_pb2.ListReviewsResponse:
-        return await self._answer(context, lambda caller: self._api.list_reviews(caller, request))
-
-    async def AnswerReview(  # noqa: N802 - gRPC's name
-        self, request: fleet_pb2.AnswerReviewRequest, context: Context
-    ) -> fleet_pb2.AnswerReviewResponse:
-        return await self._answer(context, lambda caller: self._api.answer_review(caller, request))
 
     async def WatchReviews(  # noqa: N802 - gRPC's name
         self, request: fleet_pb2.WatchReviewsRequest, context: Context
     ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
         try:
-            caller = await self._authenticated(context)
-            async for response in await self._api.watch_reviews(caller, request):
+            caller = await self.authenticated(context)
+            async for response in await self.api.watch_reviews(caller, request):
                 yield response
-        except (FleetError, KubeError) as error:
-            await calls.abort(context, calls.problem_of(error))
-
-    async def NoteReceived(  # noqa: N802 - gRPC's name
-        self, request: fleet_pb2.NoteReceivedRequest, context: Context
-    ) -> fleet_pb2.NoteReceivedResponse:
-        return await self._answer(context, lambda caller: self._api.note_received(caller, request))
-
-    async def CountersignJournal(  # noqa: N802 - gRPC's name
-        self, request: fleet_pb2.CountersignJournalRequest, context: Context
-    ) -> fleet_pb2.CountersignJournalResponse:
-        return await self._answer(context, lambda caller: self._api.countersign_journal(caller, request))
-
-    async def ReviewCall(  # noqa: N802 - gRPC's name
-        self, request: fleet_pb2.ReviewCallRequest, context: Context
-    ) -> fleet_pb2.ReviewCallResponse:
-        return await self._answer(context, lambda caller: self._api.review_call(caller, request))
-
-    async def _authenticated(self, context: Context) -> Caller:
-        caller = await self._api.authenticate(calls.token(context))
-        is_from(caller)
-        return caller
-
-    async def _answer(self, context: Context, work: Callable[[Caller], Awaitable[T]]) -> T:
-        """Authenticates the caller before anything is done for it."""
-        try:
-            return await work(await self._authenticated(context))
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))
