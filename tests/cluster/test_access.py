@@ -64,7 +64,7 @@ def team(new_namespace, bed: FleetBed, names: Iterator[str]) -> str:
 
 
 def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", **status: Any) -> str:
-    """With a status as the operator would write it, about a pod of its own, which no node takes. Return the pod's uid."""
+    """Make one with a status as the operator writes it, about a pod that no node takes. Return the pod's uid."""
     made = sandbox_pod(PodRequest(namespace=namespace, name=name, wanted=wanted()), SETTINGS)
     made = owned(bed, {**made, "spec": {**made["spec"], "schedulerName": "none"}})
     addressed = {"status": {"podIP": "192.0.2.1", "podIPs": [{"ip": "192.0.2.1"}]}}
