@@ -274,6 +274,8 @@ def test_an_autoscaler_reads_a_pools_scale(cluster: Cluster, namespace: str):
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": selector})
 
 
+# Tests of the chart write the definitions, too.
+@pytest.mark.alone(on="cluster")
 def test_an_upgrade_over_an_object_of_an_earlier_release_is_refused(
     cluster: Cluster, namespace: str, helm: Callable[..., str]
 ):
@@ -346,7 +348,7 @@ def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace
 
 def test_kubectl_explains_the_fields(cluster: Cluster):
     text = " ".join(cluster.kubectl("explain", "csb.spec.egress").split())
-    assert "Which of the template's networks this sandbox may reach." in text
+    assert "Which of the template's networks and hosts this sandbox may reach." in text
     assert "Networks that a sandbox may open connections to." in text
 
 
