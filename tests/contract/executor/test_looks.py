@@ -74,6 +74,15 @@ async def test_each_context_has_its_own(sandbox, context):
         await sandbox.complete("x", context="no-such-context")
 
 
+@pytest.mark.smoke
+async def test_a_context_completes_and_describes_by_its_handle(sandbox):
+    made = await sandbox.create_context("asked")
+    await sandbox.run_code("only_here = 1", context=made)
+    assert (await made.complete("only_he")).matches == ("only_here",)
+    assert "int" in (await made.inspect("only_here")).text
+    await sandbox.delete_context(made)
+
+
 async def test_looking_changes_nothing_and_ends_in_time(sandbox, context):
     await sandbox.run_code(SLOW, context=context)
     before = (await sandbox.usage()).processes

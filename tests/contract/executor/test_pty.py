@@ -1,6 +1,7 @@
 """Terminals: what a program finds in one, and what it can do with it."""
 
 import asyncio
+import signal
 
 import pytest
 from contract.executor.terminals import Screen, everything, python, shell
@@ -127,6 +128,17 @@ async def test_ctrl_c_interrupts_the_program_in_front_and_not_the_shell(sandbox)
     await screen.until(rb"code 130\r\n")
     await screen.type("exit 5\r")
     assert (await screen.handle.wait()).exit_code == 5
+
+
+@pytest.mark.smoke
+async def test_a_signal_goes_to_the_command(sandbox):
+    waits = "trap 'echo caught; exit 3' USR1; echo ready; while :; do sleep 0.05; done"
+    screen = Screen(await sandbox.pty.create(command=waits))
+    await screen.until(rb"ready\r\n")
+    assert await screen.handle.signal(signal.SIGUSR1)
+    await screen.until(rb"caught\r\n")
+    assert (await screen.handle.wait()).exit_code == 3
+    assert not await screen.handle.signal(signal.SIGUSR1)
 
 
 async def test_ctrl_d_ends_what_reads_and_ctrl_backslash_quits(sandbox):
