@@ -38,23 +38,6 @@ played() { # way, folder, command in front of bash…
     rm -rf "$folder" "$home"
 }
 
-# A user without rights. The home of root is closed to it, up to the interpreter.
-unprivileged() {
-    local interpreter=$python
-    unshare --mount --propagation private bash -euo pipefail -c '
-        interpreter=$1 && shift
-        case $interpreter/ in
-        /root/*)
-            kept=$(mktemp -d) && mount --bind "$interpreter" "$kept"
-            mount -t tmpfs -o mode=755 tmpfs /root
-            mkdir -p "$interpreter" && mount --move "$kept" "$interpreter" && rmdir "$kept"
-            ;;
-        esac
-        exec setpriv --reuid 65533 --regid 65533 --clear-groups "$@"' - "$interpreter" "$@"
-}
-export -f unprivileged
-export python
-
 failed=0
 for way in "${ways[@]}"; do
     settings=()
@@ -68,8 +51,8 @@ for way in "${ways[@]}"; do
     sigint) front=(bash -c 'trap "" INT; exec "$@"' -) ;;
     noterm) settings=(TERM=) front=(setsid --wait) ;;
     readonly) front=(bash -c 'chmod a-w . 2>/dev/null; exec "$@"' -) ;;
-    user) settings=(python="$python") front=(bash -c 'unprivileged "$@"' -) ;;
-    nouserns) settings=(python="$python") front=(bash -c 'unprivileged setpriv --no-new-privs "$@"' -) ;;
+    user) front=("$repository/scripts/unprivileged.sh" "$python") ;;
+    nouserns) front=("$repository/scripts/unprivileged.sh" "$python" setpriv --no-new-privs) ;;
     *) echo "fresh.sh: no way is called $way" >&2 && exit 2 ;;
     esac
     played "$way" "$folder" "${front[@]}"
