@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sandfleet_api.fleet.v1 import egress_pb2 as pb
@@ -21,6 +22,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Reviews
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.executors.authority import Authority
 from sandfleet_operator.executors.contact import Credentials
 from sandfleet_operator.executors.session_authority import session_authority
 from sandfleet_operator.fleet import calls
@@ -36,8 +38,10 @@ from sandfleet_operator.plan.sandbox.observed import pod_of
 
 # The subresource that the egress process's role names; the API server serves nothing under it.
 RIGHT = "egress"
-# Sandboxes whose reports are kept: of more, those that were heard of last. As many lists are remembered.
+# Sandboxes whose reports are kept: of more, those that were heard of last. Lists and authorities: as many.
 MOST = 2048
+# Egress processes ask once a second. A certificate, valid for 60 days, is signed anew after so many seconds.
+SIGNED_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class EgressDesk(EgressProcessServiceServicer):
         self.measure: Callable[[Mapping[str, Any]], None] = lambda _: None
         # By the uid of the pod, with the objects from which each follows.
         self._known: dict[str, tuple[tuple[object, ...], Reached]] = {}
+        self._signed = lru_cache(MOST)(_signed)
 
     def serve(self, reviews: Reviews, namespace: str, check_serving: Callable[[str], None]) -> None:
         """Comes before the first call. `namespace` is the control plane's."""
@@ -95,7 +100,8 @@ class EgressDesk(EgressProcessServiceServicer):
         secrets = [_secret(namespace, reached.template, one) for one in reached.egress.credentials]
         authority = b""
         if secrets:
-            authority = session_authority(self._credentials.authority, asked.uid, self._clock()).both
+            day = int(self._clock() // SIGNED_SECONDS)
+            authority = self._signed(self._credentials.authority, asked.uid, day)
         return pb.EgressSession(
             pod_uid=asked.uid,
             sandbox_id=reached.sandbox_id,
@@ -189,6 +195,10 @@ class EgressDesk(EgressProcessServiceServicer):
     def reports(self, sandbox_id: str) -> tuple[HostReport, ...]:
         found = self._reports.get(sandbox_id)
         return found.all() if found else ()
+
+
+def _signed(authority: Authority, pod_uid: str, day: int) -> bytes:
+    return session_authority(authority, pod_uid, day * SIGNED_SECONDS).both
 
 
 def _spec(written: Json | None, young: Sandbox | None) -> SandboxSpec | None:

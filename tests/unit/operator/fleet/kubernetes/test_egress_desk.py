@@ -136,6 +136,8 @@ def test_secrets_are_told_by_name_and_each_session_has_an_authority_of_its_own(w
     assert (secret.namespace, secret.secret, secret.key, secret.env) == ("team-a", "api", "token", "TOKEN")
     assert secret.format == "{key}"
     assert world.said().authority.startswith(b"-----BEGIN PRIVATE KEY")
+    # Egress processes ask once a second: it is not signed anew for each question.
+    assert world.said().authority == world.said().authority
     one, same, other = (session_authority(Credentials.authority, uid, 1000.0).both for uid in ("a", "a", "b"))
     private = [pem.partition(b"-----BEGIN CERTIFICATE")[0] for pem in (one, same, other)]
     assert private[0] == private[1] != private[2]
