@@ -32,7 +32,7 @@ class Look:
     pools: tuple[PoolInfo, ...]
     queues: tuple[QueueInfo, ...]
     sessions: int
-    # Whose fleet each pool is of: the program, where the fleets are those of this machine.
+    # The owner of each pool's fleet: the program, where the fleets are those of this machine.
     owners: tuple[str, ...] = ()
     began_rate: float | None = None
     ended_rate: float | None = None
@@ -40,7 +40,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a look has found in one fleet."""
+    """The view of one fleet in a look."""
 
     owner: str
     pools: tuple[PoolInfo, ...]

@@ -19,7 +19,7 @@ class State(StrEnum):
     # Wanted, and waiting for the services that it comes after.
     WAITING = "waiting"
     STARTING = "starting"
-    # It runs and is not ready; without a probe it is at `due`.
+    # The service runs and is not ready; without a probe it is at `due`.
     RUNNING = "running"
     READY = "ready"
     # Going down: for good, for a restart, or after failing its liveness.

@@ -76,8 +76,11 @@ class TlsWay:
     ) -> None:
         """`address` is HOST:PORT, `pod` is NAMESPACE/NAME; `authority` has signed the certificates of both ends."""
         host, _, port = address.rpartition(":")
-        self._host, self._port, self._pod = host.strip("[]"), int(port), pod
-        self._identity, self._authority, self._now = identity, authority, now
+        self._host, self._port = host.strip("[]"), int(port)
+        self._pod = pod
+        self._identity = identity
+        self._authority = authority
+        self._now = now
         self._context: tuple[bytes, ssl.SSLContext] | None = None
 
     async def connect(self) -> Outer:
@@ -105,7 +108,8 @@ class TlsWay:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             # Checked behind the handshake: the manifest of a pod has the authority's key, not its certificate.
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
             context.load_cert_chain(*self._identity.files)
             self._context = self._identity.certificate, context
         return self._context[1]
@@ -131,7 +135,8 @@ class Framed:
     """A TLS connection whose two directions end by themselves."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self._reader = reader
+        self._writer = writer
         self._ends = 0
 
     async def read(self) -> AsyncIterator[bytes]:

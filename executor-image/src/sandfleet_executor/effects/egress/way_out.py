@@ -43,7 +43,9 @@ class WayOut:
 
     def lead(self, way: Way) -> None:
         """The way of a pod, whose network it shares with its session. Comes before `open`."""
-        self._way, self._is_own_network, self._is_shut = way, True, False
+        self._way = way
+        self._is_own_network = True
+        self._is_shut = False
 
     def listen(self, listener: socket.socket) -> None:
         """The listening socket of a new session namespace, in the place of an earlier one. Owns it."""
