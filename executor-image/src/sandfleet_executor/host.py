@@ -183,8 +183,12 @@ class Host:
                 os.kill(pid, signal.SIGKILL)
 
     def reap(self) -> None:
-        while self.executors:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        """Executors that have ended, and the orphans that they leave: PID 1 of a container need not be an init."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if pid == 0:
                 return
             uid = self.executors.pop(pid, None)
@@ -201,6 +205,7 @@ def main(control_fd: int) -> int:
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    linux.become_subreaper()
     # Executors send descriptors, which the kernel refuses where the user has more than this on their way.
     linux.set_limit("RLIMIT_NOFILE", resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     cgroup.sweep()

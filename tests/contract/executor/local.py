@@ -262,6 +262,10 @@ class LocalExecutor(ExecutorUnderTest):
         self._look()
         return {pid for pid, status in _processes().items() if self._is_ours(pid, status)}
 
+    def parents(self):
+        """Pids of the parents of `processes`, which change when their parents end."""
+        return {status.parent for pid, status in _processes().items() if self._is_ours(pid, status)}
+
     def cgroups(self):
         """Folders of cgroups that are left."""
         uid = self.config["sandbox_uid"]

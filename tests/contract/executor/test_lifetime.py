@@ -53,6 +53,17 @@ async def test_the_owner_s_stop_ends_everything_with_exit_code_0(fresh):
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.needs("unix socket")
+async def test_the_host_buries_what_an_executor_leaves(fresh):
+    """A container's PID 1 need not be an init: what an executor leaves to it would stay there as zombies."""
+    tasks = await busy(fresh)
+    fresh.kill()
+    heirs = set()
+    await until(lambda: heirs.update(fresh.parents()) or not fresh.processes())
+    assert 1 not in heirs
+    await asyncio.gather(*tasks)
+
+
 async def test_an_executor_that_is_killed_takes_all_its_processes_with_it(fresh, neighbour):
     tasks = await busy(fresh)
     fresh.kill()
