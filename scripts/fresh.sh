@@ -52,7 +52,7 @@ for way in "${ways[@]}"; do
     noterm) settings=(TERM=) front=(setsid --wait) ;;
     readonly) front=(bash -c 'chmod a-w . 2>/dev/null; exec "$@"' -) ;;
     user) front=("$repository/scripts/unprivileged.sh" "$python") ;;
-    nouserns) front=("$repository/scripts/unprivileged.sh" "$python" setpriv --no-new-privs) ;;
+    nouserns) front=("$repository/scripts/without_user_namespaces.sh" "$repository/scripts/unprivileged.sh" "$python") ;;
     *) echo "fresh.sh: no way is called $way" >&2 && exit 2 ;;
     esac
     played "$way" "$folder" "${front[@]}"
