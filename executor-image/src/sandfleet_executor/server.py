@@ -28,7 +28,8 @@ from sandfleet_api.executor.v1 import (
 from sandfleet_executor.core.config import ANY_KEY, ExecutorConfig
 from sandfleet_executor.core.errors import BadRequest, ConfigError
 from sandfleet_executor.core.executions.outcomes import Cause
-from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
+from sandfleet_executor.core.rpcs import Use
+from sandfleet_executor.core.session.expiry import Expiry
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.access.tokens import TokenVerifier, read_authority
 from sandfleet_executor.effects.contexts.reviewed_states import StoredStates
@@ -57,18 +58,17 @@ from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.snapshots.restorer import Restorer
 from sandfleet_executor.effects.snapshots.saver import Saver
 from sandfleet_executor.effects.suspension.suspender import Suspender
-from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import journal as convert_journal
-from sandfleet_executor.servicers.errors import ErrorInterceptor
+from sandfleet_executor.servicers.edge import Edge
 from sandfleet_executor.servicers.filesystem.files import FilesystemServicer
-from sandfleet_executor.servicers.gate import ReviewInterceptor
+from sandfleet_executor.servicers.gate import ReviewGate
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
 from sandfleet_executor.servicers.journal import JournalService
 from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
-from sandfleet_executor.servicers.recording import JournalInterceptor
+from sandfleet_executor.servicers.recording import CallRecorder
 from sandfleet_executor.servicers.review import ReviewService
 from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
@@ -102,18 +102,6 @@ IDLE_CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
-
-
-class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Every RPC that got this far counts as use of the sandbox, but for looking at it."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if is_use(details.method):
-            self._session.touch(works=is_work(details.method))
-        return await continuation(details)
 
 
 def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
@@ -154,7 +142,8 @@ async def serve(config: ExecutorConfig, group: cgroup.Groups, on_ready: Callable
     journal.begin(lambda: convert_journal.opened(session))
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
     recorder.look = FileDigests(roots, threads).of
-    server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
+    edge = edge_of(verifier, session, Places(roots, threads))
+    server = grpc.aio.server(interceptors=[edge], options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
     identity = identity_of(session)
     await add_snapshots(server, session, add_session_services(server, session, meter), workspace_fd, threads)
@@ -204,11 +193,14 @@ def identity_of(session: Session) -> Identity | None:
     return identity
 
 
-def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]
-    """What each call passes, from the outside in."""
-    review = ReviewInterceptor(session.reviews, places, StoredStates(session.states))
-    recording = JournalInterceptor(session.journal)
-    return [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), review, recording]
+def edge_of(verifier: TokenVerifier, session: Session, places: Places) -> Edge:
+    gate = ReviewGate(session.reviews, places, StoredStates(session.states))
+
+    def touch(use: Use) -> None:
+        if use is not Use.LOOKING:
+            session.touch(works=use is Use.WORK)
+
+    return Edge(verifier, touch, (CallRecorder(session.journal).recorded, gate.gated))
 
 
 def add_session_services(server: grpc.aio.Server, session: Session, meter: SandboxMeter) -> Suspender:

@@ -24,8 +24,8 @@ from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.files.walk import Roots
 from sandfleet_executor.effects.files.watch import Watches
-from sandfleet_executor.servicers.auth import AuthInterceptor
-from sandfleet_executor.servicers.errors import ERROR_DETAIL_KEY, ApiError, ErrorInterceptor
+from sandfleet_executor.servicers.edge import Edge
+from sandfleet_executor.servicers.errors import ERROR_DETAIL_KEY, ApiError
 from sandfleet_executor.servicers.filesystem.files import FilesystemServicer
 
 UID = "uid-1"
@@ -96,7 +96,7 @@ class World:
         roots = Roots(self.fds[0], lambda: self.fds[1] if self.has_tmp else None)
         verifier = TokenVerifier(self.keys, UID, lambda: time.time() + self.ahead)
         limits = [("grpc.max_receive_message_length", 32 * MIB), ("grpc.max_send_message_length", 32 * MIB)]
-        self.server = grpc.aio.server(interceptors=[AuthInterceptor(verifier), ErrorInterceptor()], options=limits)
+        self.server = grpc.aio.server(interceptors=[Edge(verifier, lambda _use: None)], options=limits)
         filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(
             FilesystemServicer(roots, self.threads, Watches(self.watcher)), self.server
         )

@@ -1,6 +1,6 @@
 """How an RPC fails: a status code, and an ErrorDetail in the trailing metadata for programs.
 
-A servicer method raises `ApiError`; `ErrorInterceptor` turns it into the end of the RPC. Any other exception is a
+A servicer method raises `ApiError`; `guarded` turns it into the end of the RPC. Any other exception is a
 fault of the executor: INTERNAL with the reason InternalError, and a line in the log.
 """
 
@@ -36,6 +36,7 @@ from sandfleet_executor.core.files.globs import InvalidPattern
 from sandfleet_executor.core.files.paths import InvalidPath
 from sandfleet_executor.core.packages.manifest import BadManifest
 from sandfleet_executor.core.review.answers import AnswerError, AnswerReason
+from sandfleet_executor.core.rpcs import Rpc
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.snapshots.assembly import InvalidStream
@@ -63,6 +64,7 @@ from sandfleet_executor.effects.journal.journal import AheadOfJournalError, NoJo
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.services.manager import UnknownNameError
 from sandfleet_executor.effects.tools.broker import NotBrokeredError, ReplacedError
+from sandfleet_executor.servicers.handlers import Behaviour, Handler, behaving, behaviour_of, is_upload
 
 Code = grpc.StatusCode
 
@@ -142,51 +144,16 @@ async def drain(requests: AsyncIterator[Any], most: int | None = None) -> None:
                     return
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
-    """Lets methods of all four kinds raise ApiError. Put it last, next to the servicers."""
-
-    def __init__(self) -> None:
-        # One entry for each method that exists: bounded by the API.
-        self._guarded: dict[str, tuple[Any, grpc.RpcMethodHandler[Any, Any]]] = {}
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        known, guarded = self._guarded.get(method, (None, None))
-        if guarded is not None and known is handler:
-            return guarded
-        # The type says otherwise, but an unknown method comes as None and has to stay None (UNIMPLEMENTED).
-        if handler is None:
-            return handler
-        guarded = _guard(handler, method)
-        self._guarded[method] = (handler, guarded)
-        return guarded
-
-
-def _guard(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
-    kinds: tuple[tuple[Any, Callable[..., grpc.RpcMethodHandler[Any, Any]]], ...] = (
-        (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
-        (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
-        (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
-        (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
-    )
-    behaviour, make = next((behaviour, make) for behaviour, make in kinds if behaviour is not None)
-    wrap = _guard_generator if inspect.isasyncgenfunction(behaviour) else _guard_coroutine
+def guarded(handler: Handler, rpc: Rpc) -> Handler:
+    """Lets the methods of a handler raise ApiError."""
+    behaviour = behaviour_of(handler)
+    guard = _guard_generator if inspect.isasyncgenfunction(behaviour) else _guard_coroutine
     if is_upload(handler):
         behaviour = _drain_after(behaviour)
-    return make(wrap(behaviour, method), handler.request_deserializer, handler.response_serializer)
+    return behaving(handler, guard(behaviour, rpc.name))
 
 
-def is_upload(handler: grpc.RpcMethodHandler[Any, Any]) -> bool:
-    """True where the client expects no answer before it has sent everything."""
-    return handler.request_streaming and not handler.response_streaming
-
-
-def _drain_after(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _drain_after(behaviour: Behaviour) -> Callable[..., Awaitable[Any]]:
     async def drained(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(requests, context)
@@ -198,17 +165,17 @@ def _drain_after(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
     return drained
 
 
-def _guard_coroutine(behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+def _guard_coroutine(behaviour: Behaviour, name: str) -> Callable[..., Awaitable[Any]]:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(request, context)
         except Exception as error:  # noqa: BLE001 - the edge of the API: every failure has to become a typed status
-            await _abort_with(context, error, method)
+            await _abort_with(context, error, name)
 
     return guarded
 
 
-def _guard_generator(behaviour: Callable[..., Any], method: str) -> Callable[..., AsyncIterator[Any]]:
+def _guard_generator(behaviour: Behaviour, name: str) -> Callable[..., AsyncIterator[Any]]:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         # A client that goes away must not leave the method's `finally` to the garbage collector.
         async with contextlib.aclosing(behaviour(request, context)) as responses:
@@ -216,18 +183,18 @@ def _guard_generator(behaviour: Callable[..., Any], method: str) -> Callable[...
                 async for response in responses:
                     yield response
             except Exception as error:  # noqa: BLE001 - the edge of the API: every failure has to become a typed status
-                await _abort_with(context, error, method)
+                await _abort_with(context, error, name)
 
     return guarded
 
 
-async def _abort_with(context: grpc.aio.ServicerContext[Any, Any], error: Exception, method: str) -> NoReturn:
+async def _abort_with(context: grpc.aio.ServicerContext[Any, Any], error: Exception, name: str) -> NoReturn:
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if isinstance(error, ApiError):
         await abort(context, error)
-    _log.error("cannot finish %s: the executor has a fault", method, exc_info=error)
-    message = f"cannot finish {method.rpartition('/')[2]}: the executor has a fault ({type(error).__name__})"
+    _log.error("cannot finish %s: the executor has a fault", name, exc_info=error)
+    message = f"cannot finish {name.rpartition('/')[2]}: the executor has a fault ({type(error).__name__})"
     await abort(context, ApiError(grpc.StatusCode.INTERNAL, "InternalError", message))
 
 

@@ -1,74 +1,56 @@
-"""In a reviewed sandbox, calls that run or plant code wait for approval: the table is core/review/methods.py."""
+"""In a reviewed sandbox, calls that run or plant code wait for approval: the table is core/rpcs.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
-import grpc.aio
 from google.protobuf.message import Message
 
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, check_id
 from sandfleet_executor.core.review import verdicts
-from sandfleet_executor.core.review.methods import Gate, gate_of, short
 from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES
+from sandfleet_executor.core.rpcs import Gate, Rpc
 from sandfleet_executor.effects.contexts.reviewed_states import APPROVED, Shown, StoredStates
 from sandfleet_executor.effects.review.places import Places
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.servicers.convert import subjects
 from sandfleet_executor.servicers.errors import ApiError, drain, typed_failures
+from sandfleet_executor.servicers.handlers import Behaviour, Handler, behaving, behaviour_of, is_upload
 
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Code = grpc.StatusCode
 
 
-class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
-    """Put it last, next to the servicers: its refusals are ApiErrors. It lets all pass where no review is required."""
+class ReviewGate:
+    """The layer that lets calls wait. Its refusals are ApiErrors."""
 
     def __init__(self, reviews: Reviews, places: Places, states: StoredStates) -> None:
         self._reviews = reviews
         self._places = places
         self._states = states
-        # One entry for each method that exists: bounded by the API.
-        self._gated: dict[str, tuple[Any, Handler]] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        # The type says otherwise, but an unknown method comes as None and has to stay None (UNIMPLEMENTED).
-        if not self._reviews.required or handler is None or gate_of(method) in (Gate.FREE, Gate.EXECUTION):
+    def gated(self, handler: Handler, rpc: Rpc) -> Handler:
+        """Where no review is required, each call passes."""
+        if not self._reviews.required or rpc.gate in (Gate.FREE, Gate.EXECUTION):
             return handler
-        known, gated = self._gated.get(method, (None, None))
-        if gated is None or known is not handler:
-            gated = self._gate(handler, short(method))
-            self._gated[method] = (handler, gated)
-        return gated
+        behaviour = behaviour_of(handler)
+        if rpc.gate is Gate.COUNTED and not handler.response_streaming:
+            return behaving(handler, self._counted(behaviour))
+        if rpc.gate is Gate.CALL and handler.unary_unary:
+            return behaving(handler, self._call(behaviour, rpc.name))
+        if rpc.gate is Gate.CALL and is_upload(handler):
+            return behaving(handler, self._upload(behaviour, rpc.name))
+        return _refused(handler, rpc.name)
 
-    def _gate(self, handler: Handler, method: str) -> Handler:
-        codec = (handler.request_deserializer, handler.response_serializer)
-        if gate_of(method) is Gate.COUNTED and handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(self._counted(handler.unary_unary), *codec)
-        if gate_of(method) is Gate.COUNTED and handler.stream_unary:
-            return grpc.stream_unary_rpc_method_handler(self._counted(handler.stream_unary), *codec)
-        if gate_of(method) is Gate.CALL and handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(self._call(handler.unary_unary, method), *codec)
-        if gate_of(method) is Gate.CALL and handler.stream_unary:
-            return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), *codec)
-        return _refused(handler, method)
-
-    def _call(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+    def _call(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def waiting(request: Any, context: Any) -> Any:
             await self._wait(method, request, b"", subjects.intent_of(context))
             return await behaviour(request, context)
 
         return waiting
 
-    def _upload(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+    def _upload(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def waiting(requests: AsyncIterator[Any], context: Any) -> Any:
             taken, content = await _whole(requests)
             if not taken or taken[0].WhichOneof("part") != "header":
@@ -79,7 +61,7 @@ class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] #
 
         return waiting
 
-    def _counted(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _counted(self, behaviour: Behaviour) -> Behaviour:
         async def counting(request: Any, context: Any) -> Any:
             with self._reviews.changing():
                 return await behaviour(request, context)

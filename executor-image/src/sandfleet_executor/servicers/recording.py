@@ -1,6 +1,6 @@
 """The one place that each call which changes the session passes: it has its record, and ends with the journal's head.
 
-The table is core/journal/methods.py.
+The table is core/rpcs.py.
 """
 
 from __future__ import annotations
@@ -8,93 +8,60 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any
 
-import grpc
-import grpc.aio
-
-from sandfleet_executor.core.journal.methods import Entry, entry_of
+from sandfleet_executor.core.rpcs import Entry, Rpc
 from sandfleet_executor.effects.journal.journal import Journal
 from sandfleet_executor.servicers.convert import journal as convert
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+from sandfleet_executor.servicers.handlers import Behaviour, Handler, behaving, behaviour_of, is_upload
 
 HEAD_KEY = "sandfleet-journal-head"
 MISSED_KEY = "sandfleet-journal-missed"
 # Of an upload: what stands in its record as a whole.
 CONTENT_BYTES = 256 << 10
-# They may have changed something although they failed.
-PARTIAL = (
-    "FilesystemService/Extract",
-    "FilesystemService/Remove",
-    "InterpreterService/RestoreState",
-    "ServiceManagerService/Apply",
-)
 
 
-class JournalInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
-    """Put it last, next to the servicers: it records what runs, after a reviewer."""
+class CallRecorder:
+    """The layer next to the servicers: it records what runs, after a reviewer."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        # One entry for each method that exists: bounded by the API.
-        self._recorded: dict[str, tuple[Any, Handler]] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        # The type says otherwise, but an unknown method comes as None and has to stay None (UNIMPLEMENTED).
-        if handler is None or entry_of(method) is Entry.READS:
+    def recorded(self, handler: Handler, rpc: Rpc) -> Handler:
+        """Calls that only read have no record."""
+        if rpc.entry is Entry.READS:
             return handler
-        known, recorded = self._recorded.get(method, (None, None))
-        if recorded is None or known is not handler:
-            recorded = self._record(handler, method)
-            self._recorded[method] = (handler, recorded)
-        return recorded
-
-    def _record(self, handler: Handler, method: str) -> Handler:
-        codec = (handler.request_deserializer, handler.response_serializer)
+        behaviour = behaviour_of(handler)
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), *codec)
-        if handler.stream_unary:
-            return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), *codec)
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(self._streamed(handler.unary_stream), *codec)
-        return handler
+            return behaving(handler, self._unary(behaviour, rpc))
+        if is_upload(handler):
+            return behaving(handler, self._upload(behaviour, rpc))
+        return behaving(handler, self._streamed(behaviour)) if handler.unary_stream else handler
 
-    def _unary(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
-        name = method.rpartition(".")[2]
-        records = entry_of(method) is Entry.CALL
-
+    def _unary(self, behaviour: Behaviour, rpc: Rpc) -> Behaviour:
         async def recorded(request: Any, context: Any) -> Any:
-            with self._failing(name, request):
+            with self._failing(rpc, request):
                 response = await behaviour(request, context)
-            if records:
-                self._journal.put(*convert.record(name, request, response))
+            if rpc.entry is Entry.CALL:
+                self._journal.put(*convert.record(rpc, request, response))
             await self._tell(context)
             return response
 
         return recorded
 
-    def _upload(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
-        name = method.rpartition(".")[2]
-
+    def _upload(self, behaviour: Behaviour, rpc: Rpc) -> Behaviour:
         async def recorded(requests: AsyncIterator[Any], context: Any) -> Any:
             upload = Upload(requests)
-            with self._failing(name, upload):
+            with self._failing(rpc, upload):
                 response = await behaviour(upload, context)
-            self._journal.put(*convert.record(name, upload.header, response, upload.content()))
+            self._journal.put(*convert.record(rpc, upload.header, response, upload.content()))
             await self._tell(context)
             return response
 
         return recorded
 
-    def _streamed(self, behaviour: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+    def _streamed(self, behaviour: Behaviour) -> Behaviour:
         async def recorded(request: Any, context: Any) -> AsyncIterator[Any]:
             async with contextlib.aclosing(behaviour(request, context)) as responses:
                 async for response in responses:
@@ -104,16 +71,16 @@ class JournalInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] 
         return recorded
 
     @contextlib.contextmanager
-    def _failing(self, name: str, request: Any) -> Any:
+    def _failing(self, rpc: Rpc, request: Any) -> Any:
         """A call that fails half-way has a record, too."""
         try:
             yield
         except BaseException as error:
-            if name in PARTIAL:
+            if rpc.partial:
                 content = request.content() if isinstance(request, Upload) else None
                 asked = request.header if isinstance(request, Upload) else request
                 if asked is not None:
-                    kind, body = convert.record(name, asked, None, content)
+                    kind, body = convert.record(rpc, asked, None, content)
                     self._journal.put(kind, {**body, "failed": getattr(error, "reason", type(error).__name__)})
             raise
 

@@ -1,31 +1,7 @@
-"""When a sandbox's time is over, and what counts as its use. Times are seconds of a monotonic clock."""
+"""When a sandbox's time is over. Times are seconds of a monotonic clock; `core/rpcs.py` says what counts as use."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-# RPCs of the fleet. They keep the sandbox, and are no work of its caller.
-KEEPING = (
-    "SessionService/Open",
-    "SessionService/Suspend",
-    "SessionService/Resume",
-    "SnapshotService/Restore",
-    "SnapshotService/Unhold",
-)
-# RPCs that only look at the sandbox, or wait for its code. They are no use of it: a watcher does not keep an idle
-# sandbox alive.
-LOOKING = (
-    "/Health",
-    "/Describe",
-    "/Usage",
-    "/WatchUsage",
-    "/ProbeEgress",
-    "ServiceManagerService/List",
-    "/WatchPending",
-    "ToolBrokerService/Serve",
-    "JournalService/Head",
-    "JournalService/Read",
-    "SnapshotService/Save",
-)
 
 
 class Expiry(StrEnum):
@@ -45,16 +21,6 @@ class Lease:
     def remaining(self, now: float) -> float | None:
         """Seconds; None without a lease."""
         return None if self.until is None else max(0.0, self.until - now)
-
-
-def is_use(method: str) -> bool:
-    """Whether the RPC ("/package.Service/Method") counts as use of the sandbox."""
-    return not method.endswith(LOOKING)
-
-
-def is_work(method: str) -> bool:
-    """Whether the RPC comes from a caller that works with the sandbox."""
-    return is_use(method) and not method.endswith(KEEPING)
 
 
 def expired(lease: Lease, now: float, last_use: float) -> Expiry | None:

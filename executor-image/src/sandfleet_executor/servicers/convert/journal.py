@@ -11,46 +11,21 @@ from sandfleet_executor import __version__
 from sandfleet_executor.core.journal.blobs import CODE_BYTES, blob, path_text
 from sandfleet_executor.core.journal.transcript import hashed_envs, seconds
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
+from sandfleet_executor.core.rpcs import Rpc
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert.subjects import plain
 
 Body = dict[str, Any]
-# The operations of records, by the methods: (kind, operation).
-OPERATIONS = {
-    "InterpreterService/CreateContext": ("context", "created"),
-    "InterpreterService/Interrupt": ("context", "interrupted"),
-    "InterpreterService/ForkContext": ("context", "forked"),
-    "InterpreterService/RestartContext": ("context", "restarted"),
-    "InterpreterService/DeleteContext": ("context", "deleted"),
-    "InterpreterService/Complete": ("look", "complete"),
-    "InterpreterService/Inspect": ("look", "inspect"),
-    "InterpreterService/PutTable": ("table", "put"),
-    "InterpreterService/SaveState": ("state", "saved"),
-    "InterpreterService/RestoreState": ("state", "restored"),
-    "InterpreterService/DeleteState": ("state", "deleted"),
-    "ServiceManagerService/Apply": ("service", "applied"),
-    "ServiceManagerService/Start": ("service", "started"),
-    "ServiceManagerService/Stop": ("service", "stopped"),
-    "ServiceManagerService/Restart": ("service", "restarted"),
-    "FilesystemService/Write": ("file", "write"),
-    "FilesystemService/Extract": ("file", "extract"),
-    "FilesystemService/MakeDir": ("file", "mkdir"),
-    "FilesystemService/Move": ("file", "move"),
-    "FilesystemService/Remove": ("file", "remove"),
-    "SessionService/Suspend": ("suspended", ""),
-    "SessionService/Resume": ("resumed", ""),
-}
 
 
-def record(method: str, request: Any, response: Any, content: Mapping[str, Any] | None = None) -> tuple[str, Body]:
-    """(kind, body). `method` as "Service/Method"; no response where the call failed; `content` is an upload's."""
-    kind, operation = OPERATIONS.get(method, ("call", ""))
-    if kind == "call":
-        return kind, {"method": method, "request": _asked(request)}
-    body: Body = {"op": operation} if operation else {}
-    body |= _BODIES[kind](operation, request, response)
-    return kind, {**body, **(content or {})}
+def record(rpc: Rpc, request: Any, response: Any, content: Mapping[str, Any] | None = None) -> tuple[str, Body]:
+    """(kind, body). No response where the call failed; `content` is an upload's."""
+    if rpc.kind == "call":
+        return rpc.kind, {"method": rpc.name, "request": _asked(request)}
+    body: Body = {"op": rpc.operation} if rpc.operation else {}
+    body |= _BODIES[rpc.kind](rpc.operation, request, response)
+    return rpc.kind, {**body, **(content or {})}
 
 
 def opened(session: Session) -> Body:

@@ -1,17 +1,7 @@
-"""When a sandbox's time is over, and what counts as its use."""
+"""When a sandbox's time is over."""
 
 import pytest
-from sandfleet_api.executor.v1 import (
-    interpreter_pb2,
-    journal_pb2,
-    process_pb2,
-    review_pb2,
-    service_pb2,
-    session_pb2,
-    snapshot_pb2,
-    tools_pb2,
-)
-from sandfleet_executor.core.session.expiry import LOOKING, Expiry, Lease, Tenancy, expired, is_use
+from sandfleet_executor.core.session.expiry import Expiry, Lease, Tenancy, expired
 
 
 @pytest.mark.parametrize(
@@ -47,36 +37,3 @@ def test_a_touch_begins_the_idle_time_anew():
 def test_what_remains_of_a_lease_is_never_below_0(now, remaining):
     assert Lease(until=100.0).remaining(now) == remaining
     assert Lease().remaining(now) is None
-
-
-def methods():
-    for module in (
-        interpreter_pb2,
-        journal_pb2,
-        process_pb2,
-        review_pb2,
-        service_pb2,
-        session_pb2,
-        snapshot_pb2,
-        tools_pb2,
-    ):
-        for service in module.DESCRIPTOR.services_by_name.values():
-            yield from (f"/{service.full_name}/{method.name}" for method in service.methods)
-
-
-def test_only_rpcs_that_look_are_no_use():
-    looking = [method for method in methods() if not is_use(method)]
-    assert sorted(method.rpartition(".")[2] for method in looking) == [
-        "JournalService/Head",
-        "JournalService/Read",
-        "ReviewService/WatchPending",
-        "ServiceManagerService/List",
-        "SessionService/Describe",
-        "SessionService/Health",
-        "SessionService/ProbeEgress",
-        "SessionService/Usage",
-        "SessionService/WatchUsage",
-        "SnapshotService/Save",
-        "ToolBrokerService/Serve",
-    ]
-    assert len(looking) == len(LOOKING)
