@@ -85,6 +85,8 @@ class Crowd(PagedLists):
         selector: str = "",
         resource_version: str = "",
         seconds: float | None = None,
+        *,
+        fields: str = "",
     ) -> AsyncGenerator[Event, None]:
         queue: asyncio.Queue[Event] = asyncio.Queue()
         self._watches.setdefault(kind, []).append(queue)

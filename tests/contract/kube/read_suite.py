@@ -239,6 +239,19 @@ async def test_bookmarks_carry_the_version_of_a_watch(bed: Bed):
     assert version(event.object) >= version(made)
 
 
+async def test_a_watch_selects_by_fields(bed: Bed):
+    listing = await bed.api.list(CONFIG_MAP, bed.namespace, fields="metadata.name=mine")
+    await bed.api.create(bed.config("other"))
+    made = await bed.api.create(bed.config("mine"))
+    watch = bed.api.watch(CONFIG_MAP, None, "", listing.resource_version, fields="metadata.name=mine")
+    async with aclosing(watch) as stream:
+        assert await take(stream, 1) == [Event("ADDED", made)]
+        await bed.api.delete(bed.ref(CONFIG_MAP, "other"))
+        await bed.api.delete(bed.ref(CONFIG_MAP, "mine"))
+        (event,) = await take(stream, 1)
+    assert (event.type, event.object["metadata"]["name"]) == ("DELETED", "mine")
+
+
 async def test_a_version_that_is_too_old_is_expired(bed: Bed):
     await bed.api.create(bed.thing())
     with pytest.raises(Expired) as refusal:

@@ -26,12 +26,12 @@ class TooLate(PagedLists):
         return self._bed.api.pages(kind, namespace, selector, fields, limit)
 
     async def watch(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = ""
+        self, kind: Kind, namespace: str | None = None, selector: str = "", resource_version: str = "", fields: str = ""
     ) -> AsyncGenerator[Event, None]:
         await self.may_watch.wait()
         self.watches += 1
         since = self._bed.too_old() if self.watches == 1 else resource_version
-        async for event in self._bed.api.watch(kind, namespace, selector, since):
+        async for event in self._bed.api.watch(kind, namespace, selector, since, fields=fields):
             yield event
 
 

@@ -118,8 +118,10 @@ class MemoryKube(PagedLists):
         selector: str = "",
         resource_version: str = "",
         seconds: float | None = None,
+        *,
+        fields: str = "",
     ) -> AsyncGenerator[Event, None]:
-        cluster, wanted = self.cluster, _wanted(kind, namespace, selector)
+        cluster, wanted = self.cluster, _wanted(kind, namespace, selector, fields)
         position, begin, since = 0, len(cluster.changes), int(resource_version or 0)
         if since and since < cluster.oldest:
             raise Expired(410, "Expired", f"cannot watch {kind}: too old resource version: {since}")
@@ -333,12 +335,12 @@ def _fixed(spec: Json) -> Json:
     return {**_without(spec, "tolerations", "schedulingGates", "activeDeadlineSeconds"), "containers": containers}
 
 
-def _wanted(kind: Kind, namespace: str | None, selector: str) -> Callable[[Ref, Json], bool]:
-    labelled = selects(selector)
+def _wanted(kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Callable[[Ref, Json], bool]:
+    labelled, fitting = selects(selector), selects_fields(fields)
 
     def wanted(ref: Ref, obj: Json) -> bool:
         here = ref.kind == kind and namespace in {None, "", ref.namespace}
-        return here and labelled(obj["metadata"].get("labels") or {})
+        return here and labelled(obj["metadata"].get("labels") or {}) and fitting(obj)
 
     return wanted
 

@@ -37,8 +37,8 @@ class RoughKube(MemoryKube):
         await asyncio.sleep(seconds)
         return await writing
 
-    async def watch(self, kind, namespace=None, selector="", resource_version="", seconds=None):
-        async with aclosing(super().watch(kind, namespace, selector, resource_version, seconds)) as events:
+    async def watch(self, kind, *words, **named):
+        async with aclosing(super().watch(kind, *words, **named)) as events:
             async for event in events:
                 if late := self._world.late.get(kind):
                     await asyncio.sleep(late)

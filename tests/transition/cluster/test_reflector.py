@@ -131,8 +131,8 @@ class Counting(MemoryKube):
             self.listed += len(page.items)
             yield page
 
-    async def watch(self, kind, namespace=None, selector="", resource_version="", seconds=None):
-        async for event in super().watch(kind, namespace, selector, resource_version, seconds):
+    async def watch(self, *words, seconds=None, **named):
+        async for event in super().watch(*words, seconds=seconds, **named):
             if seconds is None:
                 await self.may_show.wait()
             elif self.is_silent:

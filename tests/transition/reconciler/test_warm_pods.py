@@ -2,10 +2,11 @@
 
 import asyncio
 
+import pytest
 from sandfleet_operator.api.kube import CONFIG_MAP, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX_POOL, Ref
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
-from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
+from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, kept_keys, sandbox_pod
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.reconciler.operator import RESYNC_SECONDS
@@ -63,11 +64,52 @@ def test_a_resync_adds_default_deny_for_a_pool_that_no_watch_has_shown(monkeypat
     run(go())
 
 
-def test_the_keys_of_a_pools_namespace_are_published_again_after_their_removal():
+async def removed(world: World) -> None:
+    await world.user.delete(KEYS)
+
+
+async def edited(world: World) -> None:
+    await world.user.merge(KEYS, {"data": {"keys.json": "none"}})
+
+
+async def emptied(world: World) -> None:
+    await world.user.merge(KEYS, {"data": None})
+
+
+async def disowned(world: World) -> None:
+    await world.user.merge(KEYS, {"metadata": {"labels": {names.MANAGED_BY: "helm"}}})
+
+
+@pytest.mark.parametrize("spoil", [removed, edited, emptied, disowned])
+def test_a_namespace_has_its_keys_again_seconds_after_a_user_has_spoiled_them(spoil):
+    """New pods there do not start before."""
+
     async def go() -> None:
         async with World() as world:
             await a_pool_with_a_warm_pod(world)
-            await world.user.delete(KEYS)
-            await world.until(lambda: KEYS in world.cluster.objects, "with keys")
+            await world.settle()
+            before, since = kept_keys(world.cluster.objects[KEYS]), world.clock()
+            await spoil(world)
+
+            def healed() -> bool:
+                there = kept_keys(world.cluster.objects.get(KEYS, {"metadata": {}}))
+                return there is not None and there["data"] == (before or {})["data"]
+
+            await world.until(healed, "with keys")
+            assert world.clock() - since < 10
+
+    run(go())
+
+
+def test_a_namespace_without_sandboxes_keeps_its_users_config_map_of_this_name():
+    async def go() -> None:
+        async with World() as world:
+            await world.user.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+            foreign = Ref(CONFIG_MAP, "other", names.KEYS_CONFIG_MAP)
+            mine = {"metadata": {"namespace": "other", "name": foreign.name}, "data": {"mine": "1"}}
+            await world.user.create({"apiVersion": "v1", "kind": "ConfigMap", **mine})
+            await world.user.merge(foreign, {"data": {"mine": "2"}})
+            await world.settle()
+            assert world.cluster.objects[foreign]["data"] == {"mine": "2"}
 
     run(go())

@@ -222,6 +222,8 @@ class Kube(PagedLists):
         selector: str = "",
         resource_version: str = "",
         seconds: float | None = None,
+        *,
+        fields: str = "",
     ) -> AsyncGenerator[Event, None]:
         doing = f"watch {kind}"
         query = {
@@ -229,6 +231,7 @@ class Kube(PagedLists):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(seconds or self._watch_seconds)),
             "labelSelector": selector,
+            "fieldSelector": fields,
             "resourceVersion": resource_version,
         }
         response = await self._open(doing, collection(kind, namespace or ""), query)

@@ -85,6 +85,8 @@ class KubeApi(Protocol):
         selector: str = "",
         resource_version: str = "",
         seconds: float | None = None,
+        *,
+        fields: str = "",
     ) -> AsyncGenerator[Event, None]:
         """Changes since the resource version, bookmarks among them; without one, first each object as ADDED.
 

@@ -51,6 +51,7 @@ async def relist(
     *,
     namespace: str | None = None,
     selector: str = "",
+    fields: str = "",
     keep: Keep = whole,
 ) -> str:
     """Brings the store up to date with a list of all objects; the version of the list. Raises KubeError.
@@ -59,7 +60,7 @@ async def relist(
     """
     seen: defaultdict[str, set[str]] = defaultdict(set)
     version = ""
-    async with aclosing(kube.pages(kind, namespace, selector, limit=PAGE)) as pages:
+    async with aclosing(kube.pages(kind, namespace, selector, fields, limit=PAGE)) as pages:
         async for page in pages:
             version = page.resource_version
             async for obj in in_turns(filter(None, map(keep, page.items)), TURN):
@@ -89,7 +90,7 @@ async def show_each(store: Store, kind: Kind, see: Callable[[Json], None], names
 
 
 class Reflector:
-    """One kind in one namespace (None: in all), limited to the objects that the selector names."""
+    """One kind in one namespace (None: in all), limited to the objects that both selectors name: by labels and by fields."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class Reflector:
         *,
         namespace: str | None = None,
         selector: str = "",
+        fields: str = "",
         keep: Keep = whole,
     ) -> None:
         self._kube = kube
@@ -107,7 +109,7 @@ class Reflector:
         self._kind = kind
         self._saw = saw
         self._namespace = namespace
-        self._selector = selector
+        self._selector, self._fields = selector, fields
         self._keep = keep
         self._version = ""
         self.synced = asyncio.Event()
@@ -153,8 +155,8 @@ class Reflector:
 
     async def _newest(self) -> int:
         """The version of now."""
-        # No object has this name.
-        pages = self._kube.pages(self._kind, self._namespace, self._selector, "metadata.name=-")
+        # No object has this name. A right to objects of one name would not include it.
+        pages = self._kube.pages(self._kind, self._namespace, self._selector, self._fields or "metadata.name=-")
         async with aclosing(pages) as empty:
             async for page in empty:
                 return _number(page.resource_version)
@@ -164,7 +166,12 @@ class Reflector:
         """The version up to which a short watch beside the long one has shown everything."""
         version = _number(self._version)
         watching = self._kube.watch(
-            self._kind, self._namespace, self._selector, self._version, seconds=BOOKMARK_SECONDS
+            self._kind,
+            self._namespace,
+            self._selector,
+            self._version,
+            seconds=BOOKMARK_SECONDS,
+            fields=self._fields,
         )
         async with aclosing(watching) as events:
             async for event in events:
@@ -183,6 +190,7 @@ class Reflector:
             self._saw,
             namespace=self._namespace,
             selector=self._selector,
+            fields=self._fields,
             keep=self._keep,
         )
 
@@ -191,7 +199,7 @@ class Reflector:
         self.synced.set()
 
     async def _watch(self) -> None:
-        watching = self._kube.watch(self._kind, self._namespace, self._selector, self._version)
+        watching = self._kube.watch(self._kind, self._namespace, self._selector, self._version, fields=self._fields)
         count = 0
         async with aclosing(watching) as events:
             async for event in events:
@@ -216,6 +224,7 @@ def _number(version: str) -> int:
 class Reflectors:
     """Of several kinds: `watched` has the selector of each, `kept` what to remember of an object where it is less.
 
+    `fields` has the field selectors of kinds that have one.
     `namespaces` empty: all.
     """
 
@@ -228,10 +237,20 @@ class Reflectors:
         *,
         namespaces: Sequence[str] = (),
         kept: Mapping[Kind, Keep] | None = None,
+        fields: Mapping[Kind, str] | None = None,
     ) -> None:
-        kept = kept or {}
+        kept, fields = kept or {}, fields or {}
         self._reflectors = [
-            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=kept.get(kind, whole))
+            Reflector(
+                kube,
+                store,
+                kind,
+                saw,
+                namespace=namespace,
+                selector=selector,
+                fields=fields.get(kind, ""),
+                keep=kept.get(kind, whole),
+            )
             for kind, selector in watched.items()
             for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
         ]

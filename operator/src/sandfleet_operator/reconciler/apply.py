@@ -8,6 +8,7 @@ from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SandboxStatus, status_json
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    CONFIG_MAP,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -30,7 +31,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.claims.patches import tests_hold
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.plan.pods.podspec import keys_config_map, trusting
+from sandfleet_operator.plan.pods.podspec import has_keys, keys_config_map, trusting
 from sandfleet_operator.plan.sandbox.actions import (
     AdjustVolume,
     AdoptPod,
@@ -78,8 +79,6 @@ class Applier:
         self._keys = keys
         self._leading = leading
         self._audit, self._authority = audit, authority
-        # Namespace → the keys published there.
-        self._published: dict[str, str] = {}
         self.revisions = Revisions(kube)
 
     def fencing(self) -> int:
@@ -90,14 +89,8 @@ class Applier:
         return number
 
     def has_keys(self, namespace: str) -> bool:
-        return self._published.get(namespace) == self._keys()
-
-    def forget_keys(self, namespace: str | None = None) -> None:
-        """Publishes the keys again in this namespace, or in all, because another user may have changed them."""
-        if namespace is None:
-            self._published.clear()
-        else:
-            self._published.pop(namespace, None)
+        there = self._store.get(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
+        return there is not None and has_keys(there, self._keys())
 
     async def apply(self, action: SandboxAction) -> None:
         """Raises KubeError, RefusedError and NotLeadingError."""
@@ -248,9 +241,7 @@ class Applier:
         await self.look(ref)
 
     async def _publish(self, namespace: str) -> None:
-        content = self._keys()
-        await self._kube.apply(keys_config_map(namespace, content))
-        self._published[namespace] = content
+        self._store.put(CONFIG_MAP, await self._kube.apply(keys_config_map(namespace, self._keys())))
 
 
 def _egress(namespace: str, policy: str, change: str) -> Record:

@@ -151,7 +151,6 @@ class Housekeeper:
                 if (await self._kube.list(kind, namespace, selector, limit=1)).items:
                     return EMPTY_SECONDS
             self._applier.fencing()
-            self._applier.forget_keys(namespace)
             await self._delete_keys(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
             # The policy goes last: by it, the next operator finds namespaces that are not yet cleaned up.
             if names.DEFAULT_DENY in self._store.specs(NETWORK_POLICY, namespace):
@@ -168,6 +167,7 @@ class Housekeeper:
         with suppress(NotFound, Conflict):
             meta = (await self._kube.get(ref))["metadata"]
             await self._kube.delete(ref, uid=meta["uid"], resource_version=meta["resourceVersion"])
+        await self._applier.look(ref)
 
     def _inhabited(self, namespace: str) -> bool:
         return any(True for kind in INHABITANTS for _ in self._store.all(kind, namespace))

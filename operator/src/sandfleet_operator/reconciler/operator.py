@@ -8,6 +8,7 @@ from functools import partial
 
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    CONFIG_MAP,
     NETWORK_POLICY,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
@@ -31,6 +32,7 @@ from sandfleet_operator.executors.services import Ask, ServiceWatch
 from sandfleet_operator.plan.audit import Record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.openings import is_ours, kept
+from sandfleet_operator.plan.pods.podspec import kept_keys
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import node_of
 from sandfleet_operator.reconciler.apply import Applier
@@ -58,9 +60,12 @@ WATCHED: dict[Kind, str] = {
     # Those of others, too: they may open a sandbox.
     NETWORK_POLICY: "",
     NODE: "",
+    CONFIG_MAP: "",
 }
+# Of ConfigMaps, the one with the keys: without it no pod of its namespace starts.
+FIELDS: dict[Kind, str] = {CONFIG_MAP: f"metadata.name={names.KEYS_CONFIG_MAP}"}
 # What is remembered of an object, where that is less than all of it.
-KEPT: dict[Kind, Keep] = {NETWORK_POLICY: kept}
+KEPT: dict[Kind, Keep] = {NETWORK_POLICY: kept, CONFIG_MAP: kept_keys}
 WORKERS = 32
 # Seconds between two resyncs, which list and reconcile all objects.
 RESYNC_SECONDS = 300.0
@@ -98,7 +103,7 @@ class Operator:
         self._conditions, self._owned = Counts(conditions_of), Owned()
         self.store = Store(views={CODE_SANDBOX: (self._conditions,), POD: (self._owned,)})
         places, saw = settings.watch_namespaces, self._changed
-        self._reflectors = Reflectors(kube, self.store, WATCHED, saw, namespaces=places, kept=KEPT)
+        self._reflectors = Reflectors(kube, self.store, WATCHED, saw, namespaces=places, kept=KEPT, fields=FIELDS)
         self._lists = KopfLists(self._list_sandboxes)
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers, self.rounds)
         self._waker = Waker(self.store, self.queue)
@@ -171,7 +176,6 @@ class Operator:
         await self._list_sandboxes()
         await self._reflectors.refresh()
         await self._facts.refresh()
-        self._applier.forget_keys()
         self._applier.revisions.forget()
         for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
             async for obj in in_turns(self.store.all(kind), WOKEN):

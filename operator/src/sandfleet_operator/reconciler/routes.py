@@ -7,6 +7,7 @@ from sandfleet_operator.api.kinds.meta import referred
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    CONFIG_MAP,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -46,7 +47,7 @@ def keys_of(kind: Kind, obj: Json) -> Iterator[Key]:
         yield from _of_policy(namespace, name, obj)
     elif kind == SANDBOX_TEMPLATE:
         yield from (Key("template", namespace, name), Key("namespace", namespace))
-    elif kind == SANDBOX_POOL:
+    elif kind in {SANDBOX_POOL, CONFIG_MAP}:
         yield Key("namespace", namespace)
 
 

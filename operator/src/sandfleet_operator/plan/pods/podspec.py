@@ -301,3 +301,19 @@ def keys_config_map(namespace: str, public_keys: str) -> dict[str, Any]:
     labels = {names.MANAGED_BY: names.PRODUCT}
     metadata = {"namespace": namespace, "name": names.KEYS_CONFIG_MAP, "labels": labels}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEYS_FILE: public_keys}}
+
+
+def kept_keys(config_map: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What to remember of the ConfigMap with the keys. None: it is another's, as if it did not exist."""
+    meta = config_map["metadata"]
+    if (meta.get("labels") or {}).get(names.MANAGED_BY) != names.PRODUCT:
+        return None
+    identity = {name: meta[name] for name in ("namespace", "name", "uid", "resourceVersion", "labels")}
+    keys = (config_map.get("data") or {}).get(KEYS_FILE)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": identity, "data": {KEYS_FILE: keys}}
+
+
+def has_keys(config_map: Mapping[str, Any], public_keys: str) -> bool:
+    """Whether executors find these keys in it, and others see whose it is."""
+    there = kept_keys(config_map)
+    return there is not None and there["data"][KEYS_FILE] == public_keys
