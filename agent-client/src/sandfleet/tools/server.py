@@ -310,6 +310,7 @@ class AsyncToolServer:
             context_id=call.context_id,
             service=call.service,
             why=why,
+            call_id=call.id,
         )
         self._reviewing.add(call.id)
         try:

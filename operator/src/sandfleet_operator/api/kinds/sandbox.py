@@ -21,6 +21,9 @@ from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import Json, as_type, at, decode, encode, moment, unreadable, variables, whole
 from sandfleet_operator.api.values import Mark
 
+# Characters of a reviewer's name.
+MAX_VOTER = 256
+
 
 class OperatingMode(Enum):
     RUNNING = "Running"
@@ -187,6 +190,15 @@ class ReceivedStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallVoteStatus:
+    """Who has approved a call of a tool that waits for more approvals. `digest`: what they have looked at."""
+
+    digest: Annotated[str, at("digest", required=True)]
+    voters: Annotated[tuple[str, ...], at("voters")] = ()
+    since: Annotated[float, at("since", moment)] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStatus:
     """The snapshot with which a session goes on: plan/sandbox/parked.py."""
 
@@ -206,11 +218,17 @@ class SnapshotStatus:
     fencing: Annotated[int, at("fencing")] = 0
 
 
+def _call_votes(value: object, path: str) -> dict[str, CallVoteStatus]:
+    votes = as_type(value, dict, path)
+    return {name: decode(CallVoteStatus, one, f"{path}.{name}") for name, one in votes.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
     """Status of a CodeSandbox.
 
-    The fleet writes `binding`, `admission`, `review`, `received` and `snapshot`, and the operator everything else.
+    The fleet writes `binding`, `admission`, `review`, `received`, `call_votes` and `snapshot`, and the operator
+    everything else.
     """
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
@@ -240,6 +258,8 @@ class SandboxStatus:
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
     review: Annotated[ReviewStatus | None, at("review", empty="left out")] = None
     received: Annotated[ReceivedStatus | None, at("received", empty="left out")] = None
+    # By a hash of the call's id.
+    call_votes: Annotated[Mapping[str, CallVoteStatus] | None, at("callVotes", _call_votes, empty="left out")] = None
     snapshot: Annotated[SnapshotStatus | None, at("snapshot", empty="left out")] = None
     # Id of the snapshot that is the session: neither a pod nor a volume has it.
     restores_from: Annotated[str, at("restoresFrom", empty="null")] = ""
@@ -281,4 +301,4 @@ def by_metadata(value: object) -> CodeSandbox:
 
 def status_json(status: SandboxStatus) -> Json:
     """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
-    return encode(replace(status, admission=None, review=None, received=None, snapshot=None))
+    return encode(replace(status, admission=None, review=None, received=None, call_votes=None, snapshot=None))

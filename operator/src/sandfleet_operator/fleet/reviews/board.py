@@ -19,6 +19,7 @@ from sandfleet_operator.api.values import Mark
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.reviews import ReviewClient, Way
 from sandfleet_operator.fleet.reviews import tool_calls
+from sandfleet_operator.fleet.reviews.call_votes import Ballot, CallVotes, VotesInMemory
 from sandfleet_operator.fleet.reviews.tool_calls import ToolCalls
 from sandfleet_operator.fleet.reviews.webhook import Message, pending_message
 from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
@@ -108,7 +109,8 @@ class _Session:
 class ReviewBoard:
     """Watches the reviewed sandboxes, lets rules answer, and signs what reviewers answer. Its callers check rights.
 
-    `audit` writes the records of what rules answer; `tell` sends a message about each request that waits for a person.
+    `audit` writes the records of what rules answer; `tell` sends a message about each request that waits for a person;
+    `call_votes` keeps approvals of calls of tools.
     """
 
     def __init__(
@@ -117,10 +119,11 @@ class ReviewBoard:
         client: ReviewClient,
         audit: Callable[[Record], None] = lambda _: None,
         tell: Callable[[Message], None] = lambda _: None,
+        call_votes: CallVotes | None = None,
     ) -> None:
         self._sandboxes = sandboxes
         self._client = client
-        self._audit, self._tell = audit, tell
+        self._audit, self._tell, self._call_votes = audit, tell, call_votes or VotesInMemory()
         self._sessions: dict[str, _Session] = {}
         # Called with the sandbox, the answer and the seconds that its request has waited.
         self.answered: Callable[[str, str, float], None] = lambda _, __, ___: None
@@ -179,16 +182,16 @@ class ReviewBoard:
             vote = Vote(reviewer, request.state, edit, request.seen_edit)
             votes = session.votes_for(review).cast(vote, review.state)
             if missing := reviewed.approvals - len(votes.voters):
-                if review.review_id not in session.calls.pending:
-                    await self._client.vote(reviewed.way, review, votes, reviewer)
+                await self._keep(reviewed, session, review, votes, reviewer)
                 session.votes[review.review_id] = votes
                 session.wake()
                 return fleet_pb2.AnswerReviewResponse(missing=missing)
             verb, edit, reviewer = "edit" if votes.edit else "approve", votes.edit, _named(votes.voters)
         if review.review_id in session.calls.pending:
-            approved = verb == "approve"
+            approved, ballot = verb == "approve", session.calls.ballot(review.review_id)
             session.calls.answer(review.review_id, request.state, approved=approved, reviewer=reviewer, reason=reason)
             session.wake()
+            await self._forget(request.sandbox_id, ballot)
         else:
             seen = _seen(review, request.state)
             await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
@@ -197,6 +200,21 @@ class ReviewBoard:
         if verb != "deny":
             session.record.approved(_request(review), edit or None)
         return fleet_pb2.AnswerReviewResponse()
+
+    async def _keep(
+        self, reviewed: Reviewed, session: _Session, review: review_pb2.PendingReview, votes: Votes, reviewer: str
+    ) -> None:
+        """Leaves the approvals so far where the next leader finds them. Raises FleetError."""
+        if review.review_id not in session.calls.pending:
+            await self._client.vote(reviewed.way, review, votes, reviewer)
+        elif (ballot := session.calls.ballot(review.review_id)).name:
+            await self._call_votes.keep(reviewed.sandbox_id, ballot, votes.voters)
+
+    async def _forget(self, sandbox_id: str, ballot: Ballot) -> None:
+        if ballot.name:
+            # What stays is about this call alone, and makes room for others.
+            with contextlib.suppress(FleetError):
+                await self._call_votes.keep(sandbox_id, ballot, frozenset())
 
     # What hosts of tools ask.
 
@@ -219,8 +237,10 @@ class ReviewBoard:
         review_id = secrets.token_hex(8)
         answered = session.calls.ask(review_id, request, time.time())
         try:
+            message, ballot = session.calls.pending[review_id], session.calls.ballot(review_id)
+            if ballot.name and (voters := self._call_votes.of(request.sandbox_id, ballot)):
+                session.votes[review_id] = Votes(message.state, voters=voters)
             session.wake()
-            message = session.calls.pending[review_id]
             self._tell(pending_message(reviewed.sandbox_id, reviewed.holder, reviewed.approvals, message))
             return await answered
         finally:

@@ -12,6 +12,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.values import Mark
+from sandfleet_operator.fleet.reviews.call_votes import Ballot
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 
 KIND, METHOD = "tool", "FleetService/ReviewCall"
@@ -58,6 +59,12 @@ class ToolCalls:
         self._waiting[review_id] = _Call(request, review, answered)
         self._show(self._waiting[review_id])
         return answered
+
+    def ballot(self, review_id: str) -> Ballot:
+        """By which votes for a call that waits are kept."""
+        found = self._waiting[review_id]
+        name = hashlib.sha256(found.request.call_id.encode()).hexdigest()[:32] if found.request.call_id else ""
+        return Ballot(name, found.review.digest.hex())
 
     def received(self, marks: frozenset[Mark]) -> None:
         """The session has received so much by now: earlier looks count no more where it is more than before."""
@@ -112,7 +119,7 @@ def _digest(review: review_pb2.PendingReview) -> bytes:
 
 def _check(request: fleet_pb2.ReviewCallRequest) -> None:
     """Raises FleetError."""
-    names = (request.tool, request.execution_id, request.context_id, request.service)
+    names = (request.tool, request.execution_id, request.context_id, request.service, request.call_id)
     why = ""
     if not request.tool or max(map(len, names)) > MAX_NAME or len(request.why) > MAX_WHY:
         why = "a name or the reason is missing or too long"

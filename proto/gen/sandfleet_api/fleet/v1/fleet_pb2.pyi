@@ -732,7 +732,7 @@ class NoteReceivedResponse(_message.Message):
     def __init__(self, marks: _Optional[_Iterable[_Union[Mark, str]]] = ...) -> None: ...
 
 class ReviewCallRequest(_message.Message):
-    __slots__ = ("sandbox_id", "tool", "arguments", "execution_id", "context_id", "service", "why")
+    __slots__ = ("sandbox_id", "tool", "arguments", "execution_id", "context_id", "service", "why", "call_id")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     TOOL_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -740,6 +740,7 @@ class ReviewCallRequest(_message.Message):
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     tool: str
     arguments: bytes
@@ -747,7 +748,8 @@ class ReviewCallRequest(_message.Message):
     context_id: str
     service: str
     why: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., service: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    call_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments: _Optional[bytes] = ..., execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., service: _Optional[str] = ..., why: _Optional[str] = ..., call_id: _Optional[str] = ...) -> None: ...
 
 class ReviewCallResponse(_message.Message):
     __slots__ = ("approved", "reviewer", "reason")

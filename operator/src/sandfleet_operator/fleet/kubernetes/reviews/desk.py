@@ -11,11 +11,13 @@ from sandfleet_operator.api.errors import Code, FleetError
 from sandfleet_operator.api.kinds.template import ReviewRule
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, KubeError, Ref
 from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.executors.contact import Credentials, Executor
 from sandfleet_operator.executors.reviews import ReviewClient, pod_way
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.reviews.votes import ObjectVotes
 from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.fleet.reviews.webhook import Webhook
 from sandfleet_operator.plan.audit import Record
@@ -136,7 +138,8 @@ class ReviewDesk:
         self._reviewed = KubernetesReviewed(kubernetes, credentials)
         self._hook = hook
         tell = hook.send if hook is not None else lambda _: None
-        self.board = ReviewBoard(self._reviewed, ReviewClient(lambda: credentials.signer), audit=audit, tell=tell)
+        client, votes = ReviewClient(lambda: credentials.signer), ObjectVotes(kube, kubernetes, wall_clock)
+        self.board = ReviewBoard(self._reviewed, client, audit=audit, tell=tell, call_votes=votes)
 
     async def run(self) -> None:
         """While it leads; until it is cancelled."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, KubeError, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, Json, KubeError, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Mark, Sandbox, received_before
 from sandfleet_operator.cluster.kube_api import KubeApi
@@ -57,17 +57,24 @@ class Received:
         return before | noted | (shown.marks if shown is not None else frozenset())
 
     async def _write(self, sandbox_id: str, session: Sandbox | None, marks: frozenset[Mark]) -> None:
-        namespace, _, name = sandbox_id.partition("/")
-        if session is not None and self._kubernetes.object_of(sandbox_id) is None:
-            # A young session has no object yet.
-            await self._kubernetes.record(session)
         moment = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = {"status": {"received": {one.value: moment for one in marks}}}
-        try:
-            await self._kube.merge(Ref(CODE_SANDBOX, namespace, name), patch, "status")
-        except KubeError as error:
-            why = f"the API server answered {error.status} {error.reason}"
-            raise ClaimReason.API_SERVER_FAILED.error(f"cannot mark {sandbox_id}: {why}", sandbox_id) from error
+        status = {"received": {one.value: moment for one in marks}}
+        await write_status(self._kube, self._kubernetes, sandbox_id, session, status)
+
+
+async def write_status(
+    kube: KubeApi, kubernetes: KubernetesFleet, sandbox_id: str, session: Sandbox | None, status: Json
+) -> None:
+    """Merges what outlives this leader into the status of a session's object. Raises FleetError."""
+    namespace, _, name = sandbox_id.partition("/")
+    if session is not None and kubernetes.object_of(sandbox_id) is None:
+        # A young session has no object yet.
+        await kubernetes.record(session)
+    try:
+        await kube.merge(Ref(CODE_SANDBOX, namespace, name), {"status": status}, "status")
+    except KubeError as error:
+        why = f"the API server answered {error.status} {error.reason}"
+        raise ClaimReason.API_SERVER_FAILED.error(f"cannot mark {sandbox_id}: {why}", sandbox_id) from error
 
 
 def of_object(sandbox: CodeSandbox | None) -> frozenset[Mark]:
