@@ -90,7 +90,7 @@ async def show_each(store: Store, kind: Kind, see: Callable[[Json], None], names
 
 
 class Reflector:
-    """One kind in one namespace (None: in all), limited to the objects that both selectors name: by labels and by fields."""
+    """One kind in one namespace (None: in all), limited to the objects that both selectors name."""
 
     def __init__(
         self,
