@@ -280,7 +280,7 @@ def test_a_written_status_reads_as_itself(status: SandboxStatus):
     written = status_json(status)
     assert code_sandbox(an_object("CodeSandbox", {"templateRef": {"name": "a"}}, status=written)).status == status
     # A merge patch removes only what it names; the binding is the fleet's to write.
-    fleets = {"binding", "admission", "review", "received", "snapshot"}
+    fleets = {"binding", "admission", "review", "received", "callVotes", "snapshot"}
     assert {*written, *fleets} == set(SCHEMAS["CodeSandbox"]["properties"]["status"]["properties"])
     assert not fleets & set(written)
 
