@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Json, Kind, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, CONFIG_MAP, POD, SANDBOX_POOL, Json, Kind, Ref
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.values import Claim, Sandbox, State
 from sandfleet_operator.cluster import elector
@@ -31,7 +31,7 @@ from sandfleet_operator.plan.sandbox.actions import RemovePolicy
 from sandfleet_operator.plan.sandbox.binding import Binding, told
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.refill import Pool
-from sandfleet_operator.reconciler import housekeeping, reconcile, templates
+from sandfleet_operator.reconciler import housekeeping, operator, reconcile, templates
 from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.reconcile import Reconciler
@@ -109,6 +109,10 @@ async def _removes_whatever_is_there(self: Applier, ref: Ref) -> None:
 
 async def _removes_nothing(_self: Housekeeper, _what: object = None) -> None:
     return None
+
+
+def _without_keys() -> dict[Kind, str]:
+    return {kind: selector for kind, selector in operator.WATCHED.items() if kind != CONFIG_MAP}
 
 
 async def _deletes_the_policy_before_the_keys(self: Housekeeper, ref: Ref) -> None:
@@ -205,7 +209,8 @@ MUTANTS: tuple[Mutant[Scenario], ...] = (
     Mutant(
         "B.7",
         scenarios.an_uninstall_while_the_operator_crashes,
-        ((Housekeeper, "_delete_keys", _deletes_the_policy_before_the_keys),),
+        # Either is enough: the policy goes last, and the next operator sees the keys.
+        ((Housekeeper, "_delete_keys", _deletes_the_policy_before_the_keys), (operator, "WATCHED", _without_keys())),
     ),
     Mutant("42.15", scenarios.silent_executors_of_a_tenant, ((PodExecutors, "_turn", _in_one_line),)),
     Mutant("42.16", scenarios.a_takeover_before_first_contacts, ((adoption, "warm", _warm_once_contacted),)),
