@@ -200,6 +200,29 @@ async def test_a_credential_is_put_in_outside_and_never_enters_the_session(
             assert SECRET.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+async def test_only_the_requests_that_the_list_names_reach_a_host(fleet: AsyncFleet, internet: Internet) -> None:
+    host, port = internet.secure.split(":")
+    wish = Egress.host(host, ports=[int(port)], methods=["GET", "POST"], paths=["/simple/*", "/x"])
+    async with await AsyncSandbox.create(fleet=fleet, egress=wish) as sandbox:
+        url = f"https://{internet.secure}"
+        said = await output(sandbox, f"pip install -i {url}/simple outside 2>&1; echo $?")
+        assert said.endswith("0\n"), said
+        codes = f"curl -sS --path-as-is -o /dev/null -w '%{{http_code}} ' {url}"
+        # Files of the index are beside its pages.
+        asked = ("/simple/outside/", "/big", "/simple/../big", "/simple/%2e%2e/big", "/simple/ -X DELETE")
+        assert await output(sandbox, "; ".join(codes + each for each in asked)) == "200 403 403 403 403 "
+        assert "its egress list does not allow this request: GET /big" in await output(sandbox, f"curl -sS {url}/big")
+        await sandbox.set_egress([f"{internet.secure}/big"])
+        assert await output(sandbox, f"{codes}/big; {codes}/simple/") == "200 403 "
+
+
+async def test_a_session_that_trusts_no_other_certificate_gets_no_methods(
+    sandbox: AsyncSandbox, internet: Internet
+) -> None:
+    with pytest.raises(PreconditionFailed, match="trust no other certificate"):
+        await sandbox.set_egress([f"GET {internet.secure}"])
+
+
 async def test_a_credential_for_a_host_outside_the_list_is_refused(fleet: AsyncFleet, internet: Internet) -> None:
     credentials = {"other.test": Header("Authorization", key=SECRET)}
     with pytest.raises(InvalidArgument) as caught:

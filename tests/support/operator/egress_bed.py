@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from sandfleet_operator.api.egress import parse
 from sandfleet_operator.api.networks import network
 from sandfleet_operator.fleet.egress.outside import Outside, Ways
 from sandfleet_operator.fleet.egress.serve import Egress
@@ -77,7 +78,9 @@ class Bed:
         self.addresses = addresses or {}
         self.lookups = []
         self.sessions = Sessions(Bounds(report=3600.0, **bounds))
-        authority, self.authority = new_authority() if credentials else ("", "")
+        authority, self.authority = (
+            new_authority() if credentials or any(parse(one).has_rules for one in names) else ("", "")
+        )
         self.sessions.allow("s", names, credentials, authority)
         self.outside = Outside(ways or Ways(allowed=LOOPBACK), self._lookup, tls)
 

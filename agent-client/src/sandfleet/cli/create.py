@@ -78,7 +78,8 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
         action="append",
         default=[],
         metavar="HOST",
-        help="let the sandbox reach this host, like packages.example.com or *.example.org:443; may be repeated",
+        help="let the sandbox reach this host, like packages.example.com, *.example.org:443 or 'GET api.example.com/v1/*'; may be "
+        "repeated",
     )
     parser.add_argument(
         "--mount",

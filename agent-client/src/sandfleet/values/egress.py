@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,7 +12,7 @@ class Egress:
     """Hosts that a sandbox may reach by name, for `Sandbox.create(egress=…)`.
 
     names  "packages.example.com", "*.example.org" (every name below it), "api.example.com:8443"; without a port 80 and
-           443 are meant.
+           443 are meant. "GET,HEAD api.example.com/v1/*" lets only these requests through, as `Egress.host` does.
     tools  package managers of this machine whose hosts are allowed as well: "python" (pip), "node" (npm).
     envs   variables by which programs in the sandbox find these hosts, such as PIP_INDEX_URL; `create(envs=…)` goes
            over them.
@@ -30,6 +30,19 @@ class Egress:
         says on which hosts its files are. `create` raises InvalidArgument where a tool is not installed.
         """
         return cls(tools=tools)
+
+    @classmethod
+    def host(
+        cls, name: str, *, ports: Sequence[int] = (), methods: Sequence[str] = (), paths: Sequence[str] = ()
+    ) -> Egress:
+        """Allow requests to one host with these methods and paths: `Egress.host("api.example.com", paths=["/v1/*"])`.
+
+        In a path, "*" at the end stands for all that follows, and elsewhere for one part between slashes. Nothing
+        given allows all; without ports 80 and 443 are meant. With methods or paths, each request is read: the sandbox
+        then speaks TLS with the egress process, by a certificate that it alone trusts.
+        """
+        where = f"{name}:{','.join(map(str, ports))}" if ports else name
+        return cls((" ".join(filter(None, (",".join(methods), where + " ".join(paths)))),))
 
     def __add__(self, other: Egress) -> Egress:
         """Both together."""
@@ -62,7 +75,8 @@ class HostUse:
 
     host      as the program wrote it; it may be no name.
     reason    "" if it was reached; else one word: NotListed, NotAName, AddressRefused, ServerNameDiffers,
-              EncryptedHello, HostDiffers, NotTls, Malformed, TooMany, NoAddress, Unreachable, TimedOut, Untrusted, Cut.
+              EncryptedHello, HostDiffers, RequestNotListed, AmbiguousRequest, NotTls, Malformed, TooMany, NoAddress,
+              Unreachable, TimedOut, Untrusted, SecretMissing, Cut.
     address   that was connected to last; "" where none was.
     open      connections that are open now.
     sent      bytes from the sandbox; `received` bytes to it.

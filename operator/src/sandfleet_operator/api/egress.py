@@ -1,13 +1,18 @@
-"""Egress lists by name, as people write them: `packages.example.com`, `*.example.org`, `api.example.com:8443`."""
+"""Egress lists by name, as people write them: `packages.example.com`, `*.example.org:8443`, `GET api.example.com/v1/*`."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.request_paths import MAX_PATTERN, matches, pattern
 
 MAX_NAMES = 100
+# Characters of a list: it is part of an annotation, and of one message.
+MAX_LIST = 32 << 10
+# Ports, methods and paths of one entry.
+MAX_PARTS = 16
 MAX_HOST = 253
 HTTP_PORT = 80
 MAX_CREDENTIALS, MAX_VALUE = 32, 8192
@@ -35,16 +40,27 @@ WEB_PORTS = (80, 443)
 WILDCARD = "*."
 LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+METHOD = re.compile(r"[A-Z][A-Z-]{0,19}")
 # A last label of these is a number to a resolver, and the name an address: 127.1, 2130706433, 0x7f.1.
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """One entry of a list. `host` is canonical; `ports` are those that may be connected to."""
+    """One entry of a list. `host` is canonical; `ports` are those that may be connected to.
+
+    `methods` and `paths` (patterns) are those of requests; none: every request may be made.
+    """
 
     host: str
     ports: tuple[int, ...] = WEB_PORTS
+    methods: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether each request has to be looked at."""
+        return bool(self.methods or self.paths)
 
     def allows(self, host: str, port: int) -> bool:
         """Whether a canonical host and a port are meant: `*.example.org` means every name below example.org."""
@@ -54,25 +70,50 @@ class Name:
             return host.endswith(self.host[1:])
         return host == self.host
 
+    def permits(self, method: str, path: str) -> bool:
+        """Whether a request with this canonical path may be made."""
+        if self.methods and method not in self.methods:
+            return False
+        return not self.paths or any(matches(one, path) for one in self.paths)
+
     def covers(self, other: "Name", port: int) -> bool:
-        """Whether all hosts of the other name are meant, too, at this port."""
+        """Whether all hosts and requests of the other name are meant, too, at this port."""
         if self.host.startswith(WILDCARD):
-            return port in self.ports and other.host.removeprefix("*").endswith(self.host[1:])
-        return port in self.ports and self.host == other.host
+            is_host = other.host.removeprefix("*").endswith(self.host[1:])
+        else:
+            is_host = self.host == other.host
+        if port not in self.ports or not is_host:
+            return False
+        if self.methods and not (other.methods and set(other.methods) <= set(self.methods)):
+            return False
+        paths = other.paths or ("",)
+        return not self.paths or all(any(matches(one, path) for one in self.paths) for path in paths)
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def text(self) -> str:
         """As people write it, and `parse` reads it again."""
-        return (self.host,) if self.ports == WEB_PORTS else tuple(f"{self.host}:{port}" for port in self.ports)
+        ports = "" if self.ports == WEB_PORTS else ":" + ",".join(map(str, self.ports))
+        methods = f"{','.join(self.methods)} " if self.methods else ""
+        return f"{methods}{self.host}{ports}{' '.join(self.paths)}"
 
 
 def first_outside(wish: Sequence[Name], allowed: Sequence[Name]) -> str:
-    """The first host of the wish that the allowed list does not have, with its port; empty: it has all."""
+    """The first entry of the wish that the allowed list does not have, with its port; empty: it has all.
+
+    Hosts, methods and paths of an entry have to lie within one entry of the allowed list: `GET a.test/v1/x` lies
+    within `GET,HEAD a.test/v1/*`.
+    """
     for one in wish:
         for port in one.ports:
             if not any(each.covers(one, port) for each in allowed):
-                return one.host if one.ports == WEB_PORTS else f"{one.host}:{port}"
+                return (one if one.ports == WEB_PORTS else replace(one, ports=(port,))).text
     return ""
+
+
+def rules(names: Iterable[Name], host: str, port: int) -> tuple[Name, ...]:
+    """The entries that say which requests a host may get; none where one entry lets every request through."""
+    found = tuple(name for name in names if name.allows(host, port))
+    return found if all(name.has_rules for name in found) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +158,21 @@ def port_of(text: str) -> int:
 
 
 def parse(text: str) -> Name:
-    """HOST, *.HOST, either with :PORT. Raises FleetError."""
-    host, colon, port = text.rpartition(":") if ":" in text else (text, "", "")
-    if colon and not port_of(port):
+    """HOST or *.HOST with :PORT[,PORT], methods before it and paths behind it: `GET,HEAD a.test:8443/v1/* /v2/*`.
+
+    Raises FleetError.
+    """
+    words = text.split(" ")
+    methods = words.pop(0).split(",") if len(words) > 1 and not words[1].startswith("/") else []
+    place, slash, path = words[0].partition("/")
+    host, colon, ports = place.rpartition(":") if ":" in place else (place, "", "")
+    numbers = [port_of(one) for one in ports.split(",")] if colon else []
+    return entry(text, host, numbers, methods, [*([slash + path] if slash else []), *words[1:]])
+
+
+def entry(text: str, host: str, ports: Sequence[int], methods: Sequence[str], paths: Sequence[str]) -> Name:
+    """An entry by its parts; `text` is shown where it is refused. Raises FleetError."""
+    if not all(ports):
         raise _refusal(text, "after the colon stands no port")
     star = WILDCARD if host.startswith(WILDCARD) else ""
     found = canonical(host.removeprefix(star))
@@ -130,13 +183,24 @@ def parse(text: str) -> Name:
         raise _refusal(text, why)
     if star and "." not in found:
         raise _refusal(text, "a * before a single label would allow all names below a top-level domain")
-    return Name(star + found, (int(port),) if colon else WEB_PORTS)
+    if bad := next((one for one in methods if not METHOD.fullmatch(one)), None):
+        raise _refusal(text, f"{bad[:20]!a} is no method; write GET or GET,HEAD before the host")
+    patterns = [pattern(one) for one in paths]
+    if not all(patterns):
+        why = f"a path begins with / and has {MAX_PATTERN} characters at most; a * in it stands for a whole segment"
+        raise _refusal(text, f"{why}, or at the end for all that follows")
+    if max(len(ports), len(methods), len(paths)) > MAX_PARTS:
+        raise _refusal(text, f"it has more than {MAX_PARTS} ports, methods or paths")
+    parts = (tuple(dict.fromkeys(each)) for each in (ports or WEB_PORTS, methods, patterns))
+    return Name(star + found, *parts)
 
 
 def parse_all(texts: Sequence[str]) -> tuple[Name, ...]:
     """Raises FleetError."""
     if len(texts) > MAX_NAMES:
         raise ClaimReason.INVALID_EGRESS.error(f"cannot allow egress to {len(texts)} names: the most are {MAX_NAMES}")
+    if sum(map(len, texts)) > MAX_LIST:
+        raise ClaimReason.INVALID_EGRESS.error(f"cannot allow egress: the list has more than {MAX_LIST} characters")
     return tuple(map(parse, texts))
 
 

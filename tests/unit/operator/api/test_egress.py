@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_operator.api.egress import MAX_NAMES, Name, canonical, parse, parse_all
+from sandfleet_operator.api.egress import MAX_LIST, MAX_NAMES, Name, canonical, parse, parse_all
+from sandfleet_operator.api.egress import rules as rules_of
 from sandfleet_operator.api.errors import FleetError
 
 
@@ -15,10 +16,14 @@ from sandfleet_operator.api.errors import FleetError
         ("*.example.org:8443", Name("*.example.org", (8443,))),
         ("localhost:1", Name("localhost", (1,))),
         ("xn--bcher-kva.example", Name("xn--bcher-kva.example", (80, 443))),
+        ("GET a.test", Name("a.test", methods=("GET",))),
+        ("a.test/v1/*", Name("a.test", paths=("/v1/*",))),
+        ("GET,HEAD *.a.test:80,8443/%76%31/* /", Name("*.a.test", (80, 8443), ("GET", "HEAD"), ("/v1/*", "/"))),
     ],
 )
 def test_names_are_read(text, name):
     assert parse(text) == name
+    assert parse(name.text) == name
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,17 @@ def test_names_are_read(text, name):
         "*.com",
         "a*.example.org",
         "https://example.org",
-        "example.org/",
+        "example.org/a*",
+        "example.org/../a",
+        "example.org/a b",
+        "get example.org",
+        "GET, example.org",
+        "GET",
+        "GET ",
+        "GET /a",
+        "GET POST example.org",
+        "example.org:80,",
+        ",".join(map(str, range(1, 19))).join(["example.org:", ""]),
         "user@example.org",
         "exa mple.org",
         "example.org:",
@@ -70,6 +85,8 @@ def test_a_list_is_bounded():
     assert len(parse_all([f"a{number}.example" for number in range(MAX_NAMES)])) == MAX_NAMES
     with pytest.raises(FleetError):
         parse_all(["a.example"] * (MAX_NAMES + 1))
+    with pytest.raises(FleetError, match="characters"):
+        parse_all([f"a.example/{'x' * 200} /{'y' * 200}"] * (MAX_LIST // 400))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +104,21 @@ def test_a_list_is_bounded():
 )
 def test_an_entry_allows_its_host_and_ports_alone(entry, host, port, allowed):
     assert parse(entry).allows(host, port) is allowed
+
+
+@pytest.mark.parametrize(
+    ("entries", "rules"),
+    [
+        (["GET a.test"], ["GET a.test"]),
+        (["GET a.test", "*.test/x"], ["GET a.test", "*.test/x"]),
+        # Another entry lets every request through.
+        (["GET a.test", "a.test:443"], []),
+        (["GET a.test:80"], []),
+        ([], []),
+    ],
+)
+def test_a_host_gets_requests_by_the_entries_that_name_it(entries, rules):
+    assert [one.text for one in rules_of(map(parse, entries), "a.test", 443)] == rules
 
 
 @given(st.text(max_size=40))

@@ -91,10 +91,15 @@ class EgressRule:
 
 @dataclass(frozen=True, slots=True)
 class EgressName:
-    """Hosts that a sandbox may reach by name, as `*.example.org`, and their ports (none: those of the web)."""
+    """Hosts that a sandbox may reach by name, as `*.example.org`, and their ports (none: those of the web).
+
+    Requests have one of the methods and a path of one of the patterns; none: any.
+    """
 
     host: Annotated[str, at("host", required=True)]
     ports: Annotated[tuple[int, ...], at("ports")] = ()
+    methods: Annotated[tuple[str, ...], at("methods")] = ()
+    paths: Annotated[tuple[str, ...], at("paths")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from sandfleet_operator.fleet.egress import tunnel
 from sandfleet_operator.fleet.egress.outside import Outside
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.sessions import Bounds, Connection, Session
+from sandfleet_operator.plan.egress import requests
 from sandfleet_operator.plan.egress.credentials import Headers, Mask, filled, secrets
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
 
@@ -35,7 +36,8 @@ class Front:
         # Within a tunnel all requests are for its host, and the first has the tunnel's own connection.
         self._within: Place | None = None
         self._ready: Connection | None = None
-        # Where TLS is ended: what is put into requests, and covered in answers.
+        # Whether TLS is ended here; then what is put into requests, and covered in answers.
+        self._is_secure = False
         self._credentials: Sequence[Credential] = ()
 
     async def serve(self) -> None:
@@ -107,17 +109,19 @@ class Front:
     # Requests of HTTP
 
     @classmethod
-    async def within(
-        cls, peer: Peer, connection: Connection, outside: Outside, credentials: Sequence[Credential] = ()
-    ) -> None:
-        """Serves a client that speaks HTTP in its tunnel; with credentials the host is spoken to by TLS."""
+    async def within(cls, peer: Peer, connection: Connection, outside: Outside, *, is_secure: bool = False) -> None:
+        """Serves a client that speaks HTTP in its tunnel. `is_secure`: the host is spoken to by TLS."""
         front = cls(peer, connection.session, outside)
-        front._within, front._ready, front._credentials = connection.place, connection, credentials
+        front._within, front._ready = connection.place, connection
+        front._is_secure = is_secure
+        if is_secure:
+            front._credentials = connection.session.credentials_for(connection.place)
         await front.serve()
 
     async def _forward(self, request: h11.Request) -> None:
         place, path = self._target(request)
         check_framing(request)
+        requests.check(self._session.rules(place), place, request.method.decode("ascii"), path, list(request.headers))
         if self._ready is not None:
             connection, self._ready = self._ready, None
             await self._exchange(request, path, connection)
@@ -148,7 +152,7 @@ class Front:
 
     async def _exchange(self, request: h11.Request, path: str, connection: Connection) -> None:
         """One request and its response, on a connection of their own. Raises RefusedError before the response began."""
-        if self._credentials:
+        if self._is_secure:
             await self._outside.secure(connection)
         toward = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         host = [value for name, value in request.headers if name == b"host"]
@@ -215,11 +219,13 @@ async def through(inner: Peer, connection: Connection, outside: Outside) -> None
         from sandfleet_operator.fleet.egress.tls import TlsPeer
 
         session = connection.session
-        assert session.authority is not None
+        if session.authority is None:
+            # The list names methods or paths, and the session's programs trust no certificate but the host's.
+            raise RefusedError(Why.REQUEST, connection.place)
         inside = TlsPeer(peer, session.authority.context(connection.host))
         async with asyncio.timeout(session.bounds.opening):
             await inside.shake_hands()
-        await Front.within(inside, connection, outside, session.credentials_for(connection.place))
+        await Front.within(inside, connection, outside, is_secure=True)
 
     try:
         await tunnel.run(inner, connection, http, https)

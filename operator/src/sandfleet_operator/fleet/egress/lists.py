@@ -132,9 +132,14 @@ class Lists:
             raise
         allowed = {one.pod_uid: one for one in said.sessions}
         for pod in pods:
-            if pod.uid in allowed:
-                await self._allow(allowed[pod.uid])
-            else:
+            try:
+                if pod.uid in allowed:
+                    await self._allow(allowed[pod.uid])
+                else:
+                    self._forget(pod.uid)
+            except FleetError as error:
+                # A newer fleet lists what this process cannot read: the session reaches nothing, and others their own.
+                _LOG.warning("cannot take the list of pod %s: %s", pod.name[:320], error)
                 self._forget(pod.uid)
         self._ids = {uid: one for uid, one in self._ids.items() if self._sessions.find(uid) or uid in allowed}
 

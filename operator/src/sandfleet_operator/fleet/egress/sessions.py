@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sandfleet_operator.api.egress import HTTP_PORT, WILDCARD, Credential, Name, canonical, parse_all
+from sandfleet_operator.api.egress import HTTP_PORT, WILDCARD, Credential, Name, canonical, parse, rules
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
 
@@ -94,12 +94,22 @@ class Session:
     bytes: int = 0
 
     def allow(self, names: tuple[Name, ...]) -> None:
-        """The list from now on. Connections that it does not allow any more end."""
-        self.names = names
+        """The list from now on. Connections that it does not allow any more end, and those with other requests."""
+        before, self.names = self.names, names
         for one in tuple(self.connections):
-            if not any(name.allows(one.host, one.place.port) for name in names):
+            where = one.host, one.place.port
+            now = rules(names, *where)
+            if not any(name.allows(*where) for name in names) or (now and now != rules(before, *where)):
                 one.cut = True
                 one.task.cancel()
+
+    def rules(self, place: Place) -> tuple[Name, ...]:
+        """The entries that say which requests the host may get; none: all."""
+        return rules(self.names, canonical(place.host), place.port)
+
+    def ends_tls(self, place: Place) -> bool:
+        """Whether TLS to the host is ended here: requests are filled with credentials, or looked at."""
+        return bool(self.credentials_for(place) or self.rules(place))
 
     def check(self, place: Place) -> str:
         """The canonical host. Raises RefusedError."""
@@ -120,7 +130,7 @@ class Session:
         return host
 
     def credentials_for(self, place: Place) -> list[Credential]:
-        """Those of a host that is connected to by HTTPS; with any, TLS is ended here."""
+        """Those of a host that is connected to by HTTPS."""
         host = canonical(place.host)
         return [one for one in self.credentials if one.host == host and place.port != HTTP_PORT]
 
@@ -178,7 +188,7 @@ class Sessions:
     ) -> None:
         """`authority` is key and certificate of the session's own, as PEM. Raises FleetError."""
         session = self._sessions.get(session_id) or Session(session_id, self.bounds)
-        session.allow(parse_all(names))
+        session.allow(tuple(map(parse, names)))
         if authority and session.authority is None:
             # Late: the process is small as long as no session has credentials.
             from sandfleet_operator.fleet.egress.tls import Authority

@@ -23,7 +23,7 @@ Serve = Callable[[Peer], Awaitable[None]]
 async def run(inner: Peer, connection: Connection, http: Serve, https: Serve) -> None:
     """Carries TLS for the host both ways until both ends have said all.
 
-    `http` serves a client that speaks HTTP, and `https` one that speaks TLS with a host that has credentials.
+    `http` serves a client that speaks HTTP, and `https` one that speaks TLS, where the session ends it here.
 
     Raises RefusedError, TimeoutError and OSError.
     """
@@ -34,7 +34,7 @@ async def run(inner: Peer, connection: Connection, http: Serve, https: Serve) ->
         inner.unread(first)
         await http(inner)
         return
-    if connection.session.credentials_for(connection.place):
+    if connection.session.ends_tls(connection.place):
         inner.unread(first)
         await https(inner)
         return

@@ -53,6 +53,7 @@ class Reached:
     names: tuple[str, ...] = ()
     # NAMESPACE/NAME, of which the placeholders tell.
     template: str = ""
+    ends_tls: bool = False
 
 
 class EgressDesk(EgressProcessServiceServicer):
@@ -99,7 +100,7 @@ class EgressDesk(EgressProcessServiceServicer):
         namespace = reached.sandbox_id.partition("/")[0]
         secrets = [_secret(namespace, reached.template, one) for one in reached.egress.credentials]
         authority = b""
-        if secrets:
+        if reached.ends_tls:
             day = int(self._clock() // SIGNED_SECONDS)
             authority = self._signed(self._credentials.authority, asked.uid, day)
         return pb.EgressSession(
@@ -155,9 +156,10 @@ class EgressDesk(EgressProcessServiceServicer):
         if not isinstance(wanted, Effective):
             return Reached(sandbox_id, Egress())
         allowed = lists.names_of(wanted.egress, self.settings.egress.sets)
-        texts = tuple(text for one in allowed for text in one.texts)
+        texts = tuple(one.text for one in allowed)
         namespace = sandbox_id.partition("/")[0]
-        return Reached(sandbox_id, wanted.egress, texts, f"{namespace}/{wanted.template}")
+        ends_tls = lists.ends_tls(wanted.egress, self.settings.egress.sets)
+        return Reached(sandbox_id, wanted.egress, texts, f"{namespace}/{wanted.template}", ends_tls)
 
     def names(self, sandbox_id: str, session: Sandbox | None) -> tuple[str, ...]:
         """The list of a sandbox now; `session` is that of its claim. Raises FleetError."""

@@ -76,9 +76,9 @@ class _Known:
 
 
 def _known(names: tuple[str, ...], credentials: Sequence[Credential]) -> _Known:
-    if not credentials:
+    if not credentials and not _has_rules(names):
         return _Known(names)
-    # Late: sessions without credentials need no authority.
+    # Late: other sessions need no authority.
     from sandfleet_operator.fleet.egress.tls import new_authority
 
     # The placeholder says nothing of the secret, and is of this session alone.
@@ -86,6 +86,11 @@ def _known(names: tuple[str, ...], credentials: Sequence[Credential]) -> _Known:
         replace(one, placeholder=f"{PLACEHOLDER}{secrets.token_hex(16)}" if one.env else "") for one in credentials
     )
     return _Known(names, tuple(filled), new_authority())
+
+
+def _has_rules(names: Sequence[str]) -> bool:
+    """Whether requests have to be looked at. Raises FleetError."""
+    return any(one.has_rules for one in parse_all(names))
 
 
 class LocalEgress:
@@ -128,11 +133,16 @@ class LocalEgress:
 
     def change(self, sandbox: Sandbox, names: Sequence[str]) -> None:
         """Another list for a session, from now on. Raises FleetError."""
-        parse_all(names)
+        has_rules = _has_rules(names)
         known = self._sessions.get(sandbox.sandbox_id)
         if known is None:
             why = "it was claimed without names, so that its programs do not look for the way out"
             raise ClaimReason.NO_EGRESS.error(f"cannot change the egress list: {why}", sandbox.sandbox_id)
+        if has_rules and not known.authority[0]:
+            why = (
+                "it was claimed without methods, paths and credentials, so that its programs trust no other certificate"
+            )
+            raise ClaimReason.NO_EGRESS.error(f"cannot allow single methods or paths: {why}", sandbox.sandbox_id)
         assert sandbox.claim is not None
         known.names = tuple(names)
         # An executor that replaces this one gets the new list, too.

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from sandfleet_operator.api.egress import Credential, Name, canonical, check_place, first_outside, parse
+from sandfleet_operator.api.egress import Credential, Name, canonical, check_place, entry, first_outside, parse
 from sandfleet_operator.api.kinds.template import Egress, EgressCredential, EgressName
 from sandfleet_operator.api.reasons import ClaimReason
 
@@ -28,23 +28,42 @@ def names_of(egress: Egress, sets: Sets) -> tuple[Name, ...]:
 def _name(one: EgressName) -> Name:
     if ":" in one.host:
         raise ClaimReason.INVALID_EGRESS.error(f"cannot allow egress to {one.host[:80]!a}: write its ports beside it")
-    name = parse(one.host)
-    return Name(name.host, one.ports) if one.ports else name
+    return entry(one.host, one.host, one.ports, one.methods, one.paths)
 
 
 def named(texts: Iterable[str]) -> list[EgressName]:
     """The hosts of a claim, as objects have them. Raises FleetError."""
-    return [EgressName(one.host, one.ports) for one in map(parse, texts)]
+    return [EgressName(one.host, one.ports, one.methods, one.paths) for one in map(parse, texts)]
 
 
-def written(names: Iterable[Name]) -> list[dict[str, object]]:
+def written(names: Sequence[Name]) -> list[dict[str, object]]:
     """The names as a CodeSandbox has them."""
-    return [{"host": one.host, "ports": list(one.ports)} for one in names]
+    shown = ({"ports": one.ports, "methods": one.methods, "paths": one.paths} for one in names)
+    lists = ({key: list(found) for key, found in each.items() if found} for each in shown)
+    return [{"host": one.host, **each} for one, each in zip(names, lists, strict=True)]
 
 
 def outside(wish: Egress, allowed: Egress, sets: Sets) -> str:
     """The first host of the wish that the allowed list does not have; empty: it has all. Raises FleetError."""
-    return first_outside(names_of(wish, sets), names_of(allowed, sets)) if wish.by_name else ""
+    if not wish.by_name:
+        return ""
+    names = names_of(wish, sets)
+    return first_outside(names, names_of(allowed, sets)) or first_unread(names, allowed, sets)
+
+
+def ends_tls(egress: Egress, sets: Sets) -> bool:
+    """Whether TLS to any host is ended outside: sandboxes then trust an authority of their own. Raises FleetError."""
+    return bool(egress.credentials) or any(name.has_rules for name in names_of(egress, sets))
+
+
+def first_unread(wish: Sequence[Name], allowed: Egress, sets: Sets) -> str:
+    """The first entry with methods or paths, where the allowed list reads no requests; empty: it can be followed.
+
+    Programs of its sandboxes would not trust the certificate by which requests are read. Raises FleetError.
+    """
+    if ends_tls(allowed, sets):
+        return ""
+    return next((f"{one.text} by methods or paths" for one in wish if one.has_rules), "")
 
 
 def credential(one: EgressCredential, placeholder: str = "", value: str = "") -> Credential:

@@ -23,6 +23,8 @@ class Why(Enum):
     SERVER_NAME = ("ServerNameDiffers", 403, "the TLS connection asks for another server, or for none by name")
     ENCRYPTED = ("EncryptedHello", 403, "the TLS connection hides which server it asks for")
     HOST = ("HostDiffers", 403, "the Host header names another host")
+    REQUEST = ("RequestNotListed", 403, "its egress list does not allow this request")
+    AMBIGUOUS = ("AmbiguousRequest", 403, "its path, or one of its headers, can be read as another request")
     NOT_TLS = ("NotTls", 403, "the connection speaks neither TLS nor HTTP")
     MALFORMED = ("Malformed", 400, "the request is malformed")
     TOO_MANY = ("TooMany", 429, "it has too many connections, names or bytes")
@@ -52,7 +54,12 @@ SHOWN = 100
 class RefusedError(Exception):
     """A connection is not made, or not carried on."""
 
-    def __init__(self, why: Why, place: Place) -> None:
-        shown = "".join(each if each.isprintable() and each.isascii() else "?" for each in str(place)[:SHOWN])
-        super().__init__(f"this session may not reach {shown}: {why.words}")
+    def __init__(self, why: Why, place: Place, request: str = "") -> None:
+        """`request` is a method and a path, which the program alone is told."""
+        words = f"{why.words}: {_shown(request)}" if request else why.words
+        super().__init__(f"this session may not reach {_shown(str(place))}: {words}")
         self.why, self.place = why, place
+
+
+def _shown(text: str) -> str:
+    return "".join(each if each.isprintable() and each.isascii() else "?" for each in text[:SHOWN])

@@ -145,6 +145,14 @@ def test_secrets_are_told_by_name_and_each_session_has_an_authority_of_its_own(w
     assert (list(world.said().secrets), world.said().authority) == ([], b"")
 
 
+def test_a_session_whose_requests_are_read_has_an_authority_without_secrets(world):
+    world.template(names=[{"host": "a.example.org", "methods": ["GET"], "ports": [443, 8443], "paths": ["/v1/*"]}])
+    world.sandbox()
+    world.pod()
+    assert list(world.said().names) == ["GET a.example.org:443,8443/v1/*"]
+    assert world.said().authority.startswith(b"-----BEGIN PRIVATE KEY")
+
+
 def test_what_was_reached_is_kept_by_sandbox_and_recorded(world):
     row = pb.EgressRow(sandbox_id="team-a/demo", host="a.example.org", port=443, connections=2, open=1, sent_bytes=3)
     refused = pb.EgressRow(sandbox_id="team-a/demo", host="b.example.org", port=443, reason="NotListed", connections=1)

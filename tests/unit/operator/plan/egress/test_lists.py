@@ -1,5 +1,7 @@
 """Which hosts templates and sandboxes list, and whether one list lies within another."""
 
+from dataclasses import replace
+
 import pytest
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.egress import Name, first_outside, parse
@@ -57,6 +59,14 @@ def merged(spec, own=None, settings=SETTINGS, contract=None):
         ("a.example.org", ["a.example.org:443"], "a.example.org"),
         ("a.example.org:8443", ["*.example.org"], "a.example.org:8443"),
         ("badexample.org", ["*.example.org"], "badexample.org"),
+        ("GET a.example.org/v1/x", ["GET,HEAD *.example.org/v1/*"], ""),
+        ("GET a.example.org/v1/x", ["a.example.org"], ""),
+        ("GET a.example.org/v1/*", ["GET a.example.org", "HEAD a.example.org"], ""),
+        ("a.example.org", ["GET a.example.org"], "a.example.org"),
+        ("GET,PUT a.example.org", ["GET a.example.org", "PUT a.example.org"], "GET,PUT a.example.org"),
+        ("GET a.example.org", ["GET a.example.org/*"], "GET a.example.org"),
+        ("a.example.org:443/*", ["a.example.org/v1/*"], "a.example.org:443/*"),
+        ("a.example.org/v1/* /v2", ["a.example.org/v1/*"], "a.example.org/v1/* /v2"),
     ],
 )
 def test_a_list_within_another(wish, allowed, outside):
@@ -71,8 +81,8 @@ def test_a_template_lists_hosts_and_sets():
 
 
 def test_what_is_written_into_an_object_is_read_again():
-    names = [parse("*.example.org"), parse("api.example.com:8443")]
-    read = Egress(names=tuple(EgressName(one["host"], tuple(one["ports"])) for one in lists.written(names)))
+    names = [parse("*.example.org"), parse("GET,PUT api.example.com:8443/v1/* /v2")]
+    read = template(names=lists.written(names)).egress
     assert lists.names_of(read, {}) == tuple(names)
 
 
@@ -105,6 +115,28 @@ def test_a_sandbox_narrows_its_template_and_keeps_its_secrets():
     same = merged(spec, Egress(allow=(EgressRule("192.0.2.0/24"),), names=(EgressName("api.example.com"),)))
     assert isinstance(same, Effective)
     assert not same.own_egress
+
+
+def test_a_sandbox_names_methods_and_paths_where_its_pods_trust_the_egress_process():
+    own = Egress(names=(EgressName("a.example.org", methods=("GET",)),))
+    refused = merged(template(names=[{"host": "a.example.org"}]), own)
+    assert isinstance(refused, Refusal)
+    assert refused.message == (
+        "cannot allow egress to GET a.example.org by methods or paths: the template does not allow it"
+    )
+    found = merged(template(names=[{"host": "a.example.org", "paths": ["/*"]}]), replace(own, names=(
+        EgressName("a.example.org", methods=("GET",), paths=("/v1/*",)),
+    )))  # fmt: skip
+    assert isinstance(found, Effective)
+    assert lists.ends_tls(found.egress, SETS)
+    assert not lists.ends_tls(template(names=[{"host": "a.example.org"}]).egress, SETS)
+
+
+@pytest.mark.parametrize(("part", "value"), [("methods", ["get"]), ("paths", ["/v1*"]), ("paths", ["/../x"])])
+def test_methods_and_paths_that_mean_nothing_are_refused(part, value):
+    refused = merged(template(names=[{"host": "a.example.org", part: value}]))
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.TEMPLATE_INVALID
 
 
 def test_a_sandbox_that_lists_more_is_refused():

@@ -45,7 +45,8 @@ class EgressCalls:
             why = "the installation has no egress by name (Helm value egress.enabled)"
             raise ClaimReason.INVALID_EGRESS.error(f"cannot {doing}: {why}")
         sets = self.egress.settings.egress.sets
-        if outside := first_outside(wish, lists.names_of(allowed, sets) if allowed else ()):
+        allowed = allowed or Egress()
+        if outside := first_outside(wish, lists.names_of(allowed, sets)) or lists.first_unread(wish, allowed, sets):
             why = f"the template does not allow {outside} (spec.egress.names)"
             raise ClaimReason.INVALID_EGRESS.error(f"cannot {doing}: {why}", outside)
 
