@@ -1,5 +1,6 @@
 """Egress by name through a real fleet: pip, git, curl and what else a program in a session uses, to real servers."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -140,6 +141,38 @@ async def test_the_status_and_the_report_say_what_is_reached(sandbox: AsyncSandb
     assert (refused.host, refused.port, refused.reason) == ("other.test", 80, "NotListed")
 
 
+async def test_an_execution_tells_which_hosts_were_refused_while_it_ran(
+    sandbox: AsyncSandbox, internet: Internet
+) -> None:
+    code = """
+import urllib.request, urllib.error
+for url in {urls}:
+    try:
+        urllib.request.urlopen(url, timeout=20).read()
+    except urllib.error.HTTPError:
+        pass
+"""
+    urls = [f"http://{internet.web}/big", "http://b.test/", "http://b.test/x", "http://c.test:81/", "http://127.0.0.2/"]
+    execution = await sandbox.run_code(code.format(urls=urls))
+    assert execution.denied_hosts == ("b.test", "c.test:81", "127.0.0.2"), execution
+    # Of a host that is allowed and does not answer there is nothing to learn.
+    assert (await sandbox.run_code(code.format(urls=urls[:1]))).denied_hosts == ()
+    done = await sandbox.commands.run("curl -s http://d.test/; curl -s https://e.test/")
+    assert done.denied_hosts == ("d.test", "e.test")
+    many = [f"http://h{number}.test/" for number in range(20)]
+    assert len((await sandbox.run_code(code.format(urls=many))).denied_hosts) == 16
+
+
+async def test_executions_at_a_time_tell_all_refusals_of_the_session(sandbox: AsyncSandbox) -> None:
+    waiting = "import time, os\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    one = asyncio.create_task(sandbox.run_code(waiting))
+    done = await sandbox.commands.run(
+        "until [ -e begun ]; do sleep 0.05; done; curl -s http://b.test/; touch go", timeout=60
+    )
+    assert done.denied_hosts == ("b.test",)
+    assert (await one).denied_hosts == ("b.test",)
+
+
 async def test_a_list_changes_while_the_session_runs(sandbox: AsyncSandbox, internet: Internet) -> None:
     async def status() -> str:
         return await output(sandbox, f"curl -s -o /dev/null -w '%{{http_code}}' -d x http://{internet.web}/x")
@@ -259,8 +292,6 @@ async def test_the_session_goes_on_with_its_list_after_a_restart_and_a_suspensio
 async def test_the_command_line_shows_and_changes_it(
     sandbox: AsyncSandbox, served: Process, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import asyncio
-
     monkeypatch.setenv("SANDFLEET_ADDRESS", served.address)
     await output(sandbox, "curl -s http://other.test:81/")
     while not (await sandbox.get_egress()).hosts:

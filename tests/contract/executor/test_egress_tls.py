@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from contract.executor.plane import Plane, isolation, whom
 from sandfleet_api.fleet.v1 import egress_pb2 as pb
+from sandfleet_executor.core.egress import contacts
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.egress.dial import LENGTH_BYTES, SERVER_NAME, TlsWay
@@ -88,6 +89,7 @@ class Bed:
         out.lead(way)
         out.listen(listener)
         out.open("session", b"")
+        self.contacts = out.contacts
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         try:
             yield Client(reader, writer)
@@ -130,6 +132,15 @@ async def test_a_session_reaches_its_list_and_reads_why_nothing_else(bed, page):
     # The other session's certificate reaches the other list alone.
     assert (await bed.said(bed.way("uid-b"), "b.example", page)).startswith(HELLO)
     assert (await bed.said(bed.way("uid-b"), "a.example", page)).startswith(b"HTTP/1.1 403 ")
+
+
+async def test_the_executor_of_a_pod_hears_of_refusals_and_connections_before_its_program(bed, page):
+    async with bed.program(bed.way("uid-a")) as client:
+        request = f"GET http://{{0}}:{page}/ HTTP/1.1\r\nHost: {{0}}:{page}\r\n\r\n"
+        await client.ask(request.format("a.example").encode())
+        assert [(one.host, one.reason) for one in bed.contacts.since(0)] == [("a.example", "")]
+        await client.ask(request.format("b.example").encode())
+        assert contacts.denied(bed.contacts.since(0)) == (f"b.example:{page}",)
 
 
 async def test_an_executor_that_names_the_pod_of_another_gets_nothing(bed, page):
@@ -201,10 +212,10 @@ async def test_an_executor_tells_an_impostor_nothing(bed, page, impostor):
         await bed.open(authority=Authority.new(now().timestamp()))
     way = bed.way("uid-a")
     with pytest.raises(OSError, match="another one answers"):
-        await way.connect()
+        await way.connect("session", lambda _: None)
     # The control.
     await bed.open()
-    outer = await bed.way("uid-a").connect()
+    outer = await bed.way("uid-a").connect("session", lambda _: None)
     outer.close()
 
 

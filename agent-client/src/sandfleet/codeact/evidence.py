@@ -44,6 +44,7 @@ class Evidence:
     restored         what an automatic save has brought back before it, in words.
     dropped_bytes    output and results that were too large, in all.
     notices          what is to be known of the sandbox, said once.
+    denied_hosts     what the sandbox's programs were refused to reach while it ran.
     rollback         whether the variables are as before a cell that did not end well; None where that is no question.
     """
 
@@ -65,6 +66,7 @@ class Evidence:
     dropped_bytes: int = 0
     rollback: Rollback | None = None
     notices: tuple[Notice, ...] = ()
+    denied_hosts: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -103,6 +105,7 @@ def of_execution(execution: Execution) -> Evidence:
         dropped_bytes=_dropped(execution.logs.gaps) + sum(result.dropped_bytes for result in execution.results),
         rollback=execution.rollback,
         notices=execution.notices,
+        denied_hosts=execution.denied_hosts,
     )
 
 
@@ -122,6 +125,7 @@ def of_command(result: CommandResult) -> Evidence:
         usage=result.usage,
         dropped_bytes=_dropped(result.gaps),
         notices=result.notices,
+        denied_hosts=result.denied_hosts,
     )
 
 

@@ -49,6 +49,7 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
         *([f"note: {cut(evidence.message, 600)}"] if evidence.ok and evidence.message else []),
         *_rollback(evidence.rollback),
         *(f"note: {cut(each.message, 600)}" for each in evidence.notices),
+        *_denied(evidence.denied_hosts),
         *losses(evidence.lost, evidence.restored, workspace_kept=workspace_kept),
         *(_block("result", text, sizes.output) for text in evidence.results),
         *_list("shown", evidence.shown, sizes.names),
@@ -146,6 +147,10 @@ def _error(evidence: Evidence, sizes: Sizes) -> list[str]:
     frames = [_frame(frame) for frame in evidence.error.frames[-sizes.names :]]
     # The frames are the user's own lines; the whole traceback only where there are none (a syntax error).
     return frames or _stream("traceback", evidence.error.traceback, sizes.error)
+
+
+def _denied(hosts: tuple[str, ...]) -> list[str]:
+    return [f"note: the sandbox may not reach {cut(', '.join(hosts), 600)}; retries do not help"] if hosts else []
 
 
 def _rollback(rollback: Rollback | None) -> list[str]:

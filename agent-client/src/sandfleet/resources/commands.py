@@ -296,4 +296,5 @@ def result_of(collector: EventCollector) -> CommandResult:
         stdout_bytes=out.data,
         stderr_bytes=err.data,
         notices=convert.notices(collector.started) if collector.started else (),
+        denied_hosts=convert.denied_hosts(said),
     )

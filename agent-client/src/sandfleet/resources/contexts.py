@@ -293,6 +293,7 @@ class Interpreter:
             rollback=convert.rollback(said),
             not_stored=said.not_stored,
             notices=convert.notices(started),
+            denied_hosts=convert.denied_hosts(said),
         )
 
     async def create(self, context_id: str | None, options: ContextOptions) -> Context:

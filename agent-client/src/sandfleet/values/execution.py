@@ -292,6 +292,8 @@ class Execution:
     rollback     what happened to the variables if the cell failed, or None.
     not_stored   why the result is not stored, in one word; "" if it is.
     notices      facts about the sandbox, told in a context's first cell: "PackagesNotInstalled".
+    denied_hosts hosts that programs of the sandbox were refused while it ran, as entries of `egress`; up to 16. Of
+                 executions that run at a time each tells all of them.
 
     `print(execution)` shows what a terminal would: output, results and the error.
     """
@@ -316,6 +318,7 @@ class Execution:
     rollback: Rollback | None = None
     not_stored: str = ""
     notices: tuple[Notice, ...] = ()
+    denied_hosts: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -410,7 +413,7 @@ class CommandResult:
     """A command that ended. `exit_code` is 128+n when signal n ended it, 127 not found, 126 not executable.
 
     `stdout` and `stderr` are text (bytes that are not UTF-8 became U+FFFD); `stdout_bytes` and `stderr_bytes` are
-    exact.
+    exact. `denied_hosts` is as in `Execution`.
     """
 
     execution_id: str
@@ -431,6 +434,7 @@ class CommandResult:
     stdout_bytes: bytes = b""
     stderr_bytes: bytes = b""
     notices: tuple[Notice, ...] = ()
+    denied_hosts: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -227,6 +227,11 @@ def preloaded(messages: Iterable[api.session.PreloadedModule]) -> tuple[Preloade
     )
 
 
+def denied_hosts(finished: api.common.ExecutionFinished) -> tuple[str, ...]:
+    """Read the hosts that were refused."""
+    return tuple(host[:_ID_LIMIT] for host in finished.denied_hosts[:_LOST_LIMIT])
+
+
 def notices(started: api.common.ExecutionStarted) -> tuple[Notice, ...]:
     """Read the notices of a start."""
     said = started.notices[:_LOST_LIMIT]

@@ -193,6 +193,8 @@ class Finished:
     rollback: Rollback | None = None
     # Why it could not be stored; empty where it was.
     not_stored: str = ""
+    # Hosts that programs of the session were refused while it ran.
+    denied_hosts: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

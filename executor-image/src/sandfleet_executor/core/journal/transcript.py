@@ -115,6 +115,8 @@ class Transcript:
             made["cell"] = self._cell
         if end.lost:
             made["lost"] = list(end.lost)
+        if end.denied_hosts:
+            made["denied_hosts"] = list(end.denied_hosts)
         return made | self.asked
 
 

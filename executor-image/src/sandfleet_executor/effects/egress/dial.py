@@ -3,7 +3,6 @@
 import asyncio
 import datetime as dt
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
@@ -13,32 +12,28 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sandfleet_executor.effects.access.identity import Identity
-from sandfleet_executor.effects.network.tunnels import PIECE_BYTES, ResetByPeer, Tunnel
+from sandfleet_executor.effects.network.tunnels import PIECE_BYTES, ResetByPeer
 
 CONNECT_SECONDS = 10.0
 # The egress process ends what is idle for much less.
 IDLE_SECONDS = 86_400.0
 # The only name in the certificate of the egress process.
 SERVER_NAME = "sandfleet-egress"
-# Over TLS each piece comes behind its length; a piece of no length is the end, which TLS cannot say for one direction.
+# Each piece comes behind its length; a piece of no length is the end, which TLS cannot say for one direction. With the
+# highest bit the piece is a report of the egress process about the connection, as JSON.
 LENGTH_BYTES = 4
 END = bytes(LENGTH_BYTES)
+REPORT = 1 << 31
 
-
-class Outer(Protocol):
-    """The end of a connection that leads to the egress process. All but `end` and `close` raise ResetByPeer."""
-
-    def read(self) -> AsyncIterator[bytes]: ...
-    async def write(self, data: bytes) -> None: ...
-    def end(self) -> None: ...
-    def close(self) -> None: ...
+Hear = Callable[[bytes], None]
 
 
 class Way(Protocol):
     """How the egress process is reached."""
 
-    async def connect(self) -> Outer: ...
-    def greeting(self, session_id: str) -> bytes: ...
+    async def connect(self, session_id: str, hear: Hear) -> "Framed":
+        """A connection of the session. `hear` gets reports about it. Raises OSError and ResetByPeer."""
+        ...
 
 
 class UnixWay:
@@ -47,20 +42,12 @@ class UnixWay:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def connect(self) -> Outer:
-        """Raises OSError."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(sock, self._path)
-        except BaseException:  # Also a cancellation: no other code would close it.
-            sock.close()
-            raise
-        return Tunnel(sock, unused, IDLE_SECONDS)
-
-    def greeting(self, session_id: str) -> bytes:
-        """The first line on a connection."""
-        return json.dumps({"session": session_id}).encode("ascii") + b"\n"
+    async def connect(self, session_id: str, hear: Hear) -> "Framed":
+        async with asyncio.timeout(CONNECT_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(self._path, limit=2 * PIECE_BYTES)
+        # The line itself is no piece: others who connect here, as tests do, speak without pieces.
+        writer.write(_greeting({"session": session_id, "framed": True}))
+        return Framed(reader, writer, hear)
 
 
 class TlsWay:
@@ -83,8 +70,7 @@ class TlsWay:
         self._now = now
         self._context: tuple[bytes, ssl.SSLContext] | None = None
 
-    async def connect(self) -> Outer:
-        """Raises OSError."""
+    async def connect(self, session_id: str, hear: Hear) -> "Framed":  # noqa: ARG002 - the certificate says it
         context = self._tls()
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(
@@ -94,11 +80,10 @@ class TlsWay:
         if not shown or not vouched(shown, self._authority, self._now()):
             writer.transport.abort()
             raise OSError("cannot reach the egress process: another one answers at its address")
-        return Framed(reader, writer)
-
-    def greeting(self, session_id: str) -> bytes:  # noqa: ARG002 - the certificate says it
-        """The first line on a connection: where the fleet finds the pod that the certificate names."""
-        return json.dumps({"pod": self._pod}).encode("ascii") + b"\n"
+        outer = Framed(reader, writer, hear)
+        # Where the fleet finds the pod that the certificate names.
+        await outer.write(_greeting({"pod": self._pod}))
+        return outer
 
     def _tls(self) -> ssl.SSLContext:
         """Raises OSError."""
@@ -131,21 +116,31 @@ def vouched(shown: bytes, authority: ec.EllipticCurvePublicKey, now: dt.datetime
     return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
 
 
-class Framed:
-    """A TLS connection whose two directions end by themselves."""
+def _greeting(said: dict[str, object]) -> bytes:
+    """The first line on a connection. An egress process of an earlier release sends no reports."""
+    return json.dumps({**said, "reports": True}).encode("ascii") + b"\n"
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+class Framed:
+    """A connection to the egress process whose two directions end by themselves."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Hear) -> None:
         self._reader = reader
         self._writer = writer
+        self._hear = hear
         self._ends = 0
 
     async def read(self) -> AsyncIterator[bytes]:
         try:
             while size := int.from_bytes(await self._reader.readexactly(LENGTH_BYTES)):
-                if size > 2 * PIECE_BYTES:
+                if size & ~REPORT > 2 * PIECE_BYTES:
                     raise ResetByPeer("a piece is too long")
-                yield await self._reader.readexactly(size)
-        except (OSError, EOFError) as error:
+                piece = await self._reader.readexactly(size & ~REPORT)
+                if size & REPORT:
+                    self._hear(piece)
+                else:
+                    yield piece
+        except (OSError, EOFError, ValueError) as error:
             raise ResetByPeer(str(error)) from error
         self._ends += 1
 

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from sandfleet_executor.core.egress.contacts import Contacts, Line
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.egress import authorities
-from sandfleet_executor.effects.egress.dial import IDLE_SECONDS, Outer, UnixWay, Way, unused
+from sandfleet_executor.effects.egress.dial import IDLE_SECONDS, Framed, UnixWay, Way, unused
 from sandfleet_executor.effects.network.tunnels import ResetByPeer, Tunnel
 
 # More than the egress process takes of one session: it refuses in words.
@@ -36,6 +38,8 @@ class WayOut:
         self._tasks: set[asyncio.Task[Any]] = set()
         # Of hosts with credentials; each namespace has it in a file.
         self._authority = b""
+        # Of its programs; executions tell of those that came while they ran.
+        self.contacts = Contacts()
 
     @property
     def is_open(self) -> bool:
@@ -119,17 +123,18 @@ class WayOut:
 
     async def _carried(self, sock: socket.socket) -> None:
         assert self._way is not None
-        inner = Tunnel(sock, unused, IDLE_SECONDS)
+        inner, line = Tunnel(sock, unused, IDLE_SECONDS), Line(self.contacts)
         try:
             # Where the egress process is away, the program sees a reset.
             with contextlib.suppress(OSError, ResetByPeer):
-                outer = await self._way.connect()
+                hear = lambda report: line.hear(report, time.time_ns())  # noqa: E731
+                outer = await self._way.connect(self._session_id, hear)
                 try:
-                    await outer.write(self._way.greeting(self._session_id))
-                    await _both(inner, outer)
+                    await _both(inner, outer, line)
                 finally:
                     outer.close()
         finally:
+            line.end(time.time_ns())
             inner.close()
 
 
@@ -140,10 +145,10 @@ def _listening() -> socket.socket:
     return listener
 
 
-async def _both(inner: Tunnel, outer: Outer) -> None:
+async def _both(inner: Tunnel, outer: Framed, line: Line) -> None:
     """Carries both ways. Raises ResetByPeer."""
-    out = asyncio.ensure_future(_out(inner, outer))
-    back = asyncio.ensure_future(_back(outer, inner))
+    out = asyncio.ensure_future(_out(inner, outer, line))
+    back = asyncio.ensure_future(_back(outer, inner, line))
     try:
         await asyncio.gather(out, back)
     finally:
@@ -152,8 +157,9 @@ async def _both(inner: Tunnel, outer: Outer) -> None:
         await asyncio.gather(out, back, return_exceptions=True)
 
 
-async def _out(inner: Tunnel, outer: Outer) -> None:
+async def _out(inner: Tunnel, outer: Framed, line: Line) -> None:
     async for data in inner.read():
+        line.sent(len(data))
         # The egress process takes no more, but what it has said last is still on the way back.
         with contextlib.suppress(ResetByPeer):
             await outer.write(data)
@@ -161,7 +167,8 @@ async def _out(inner: Tunnel, outer: Outer) -> None:
         outer.end()
 
 
-async def _back(outer: Outer, inner: Tunnel) -> None:
+async def _back(outer: Framed, inner: Tunnel, line: Line) -> None:
     async for data in outer.read():
+        line.received(len(data))
         await inner.write(data)
     inner.end()

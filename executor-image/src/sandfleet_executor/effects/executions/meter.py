@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sandfleet_executor.core.egress.contacts import Contacts, denied
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Files, Finished, Notice, Rollback, Usage
 from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
@@ -133,6 +134,8 @@ class SessionServices:
     notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
     reviews: Reviewer = field(default_factory=NoReviewer)
     tools: ToolKeys = field(default_factory=NoTools)
+    # With hosts, of all programs of the session.
+    contacts: Contacts = field(default_factory=Contacts)
 
 
 @dataclass
@@ -156,6 +159,7 @@ class ExecutionMeter:
     def __post_init__(self) -> None:
         self.trace = Trace(self.traceparent)
         self._mark = self.session.begin_changes()
+        self._contacts_before = self.session.contacts.count
         self.session.ledger.running[self.execution.id] = self
 
     @property
@@ -207,6 +211,7 @@ class ExecutionMeter:
         self.execution.flush_tails()
         usage = self.usage()
         self.session.ledger.close(self, usage, verdict)
+        contacts = self.session.contacts.since(self._contacts_before)
         end = Finished(
             outcome=verdict.outcome,
             blame=verdict.blame,
@@ -218,8 +223,9 @@ class ExecutionMeter:
             files=self.session.changes_since(self._mark),
             lost=lost,
             leftover_processes_killed=leftover,
-            spans=self.trace.finish(self.span, verdict, self.attributes, self.execution.first_output),
+            spans=self.trace.finish(self.span, verdict, self.attributes, self.execution.first_output, contacts),
             rollback=rollback,
+            denied_hosts=denied(contacts),
         )
         self.execution.emit(end)
 

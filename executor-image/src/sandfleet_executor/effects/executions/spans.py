@@ -6,9 +6,10 @@ nothing but the run did has no phases: its own span is that of its run.
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from sandfleet_executor.core.egress.contacts import Contact
 from sandfleet_executor.core.executions.events import Span
 from sandfleet_executor.core.executions.outcomes import Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
@@ -22,6 +23,8 @@ FIRST_OUTPUT = "first_output"
 SHORT = 1_000_000
 # A cell that is begun again has some phases twice; there are not more than these.
 MAX_PHASES = 16
+# Connections to hosts by name: of more, the first ones have spans.
+EGRESS, MAX_CONTACTS = "egress", 32
 
 
 class _Phase(NamedTuple):
@@ -56,9 +59,14 @@ class Trace:
         self._phase, self._since = phase, now
 
     def finish(
-        self, name: str, verdict: Verdict, attributes: Mapping[str, str], first_output: int = 0
+        self,
+        name: str,
+        verdict: Verdict,
+        attributes: Mapping[str, str],
+        first_output: int = 0,
+        contacts: Sequence[Contact] = (),
     ) -> tuple[Span, ...]:
-        """The execution's span, then those of its phases. None where the caller's trace is not sampled.
+        """The execution's span, then those of its phases and contacts. None where the caller's trace is not sampled.
 
         `first_output`: when the first output came, in nanoseconds since the epoch; 0: there was none.
         """
@@ -75,7 +83,8 @@ class Trace:
             attributes={**attributes, "sandfleet.outcome": verdict.outcome},
             error="" if verdict.outcome == "ok" else verdict.reason,
         )
-        return (own, *(self._below(own, phase) for phase in self._shown(first_output)))
+        phases = (self._below(own, phase) for phase in self._shown(first_output))
+        return (own, *phases, *(self._reached(own, each) for each in contacts[:MAX_CONTACTS]))
 
     def _shown(self, first_output: int) -> list[_Phase]:
         first = [
@@ -85,6 +94,19 @@ class Trace:
         ]
         found = [*self._phases, *first]
         return [] if [phase.name for phase in found] == [RUN] else found
+
+    @staticmethod
+    def _reached(own: Span, contact: Contact) -> Span:
+        """A connection that goes on has the span up to now."""
+        attributes = {
+            "sandfleet.egress.host": contact.host,
+            "sandfleet.egress.port": str(contact.port),
+            "sandfleet.egress.verdict": contact.reason or "Reached",
+            "sandfleet.egress.sent_bytes": str(contact.sent),
+            "sandfleet.egress.received_bytes": str(contact.received),
+        }
+        start, end = min(contact.start, own.end), min(contact.end or own.end, own.end)
+        return Span(EGRESS, own.trace_id, os.urandom(8), own.span_id, start, end, attributes, contact.reason)
 
     @staticmethod
     def _below(own: Span, phase: _Phase) -> Span:

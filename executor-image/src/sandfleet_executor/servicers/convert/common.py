@@ -134,6 +134,7 @@ def finished(value: Finished) -> pb.ExecutionFinished:
         spans=map(span, value.spans),
         rollback=rollback(value.rollback) if value.rollback else None,
         not_stored=value.not_stored,
+        denied_hosts=value.denied_hosts,
     )
 
 

@@ -1,17 +1,24 @@
-"""The executor's end of a connection, over TLS: each piece behind its length, so that each direction ends by itself."""
+"""The executor's end of a connection: each piece behind its length, so that each direction ends by itself."""
 
 import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from sandfleet_operator.fleet.egress.peer import PIECE_BYTES, Peer
 
 LENGTH_BYTES = 4
 END = bytes(LENGTH_BYTES)
+# The piece is a report about the connection, as JSON, and no byte of it.
+REPORT = 1 << 31
 # The executor reads as much at once as this process does.
 MAX_PIECE = 2 * PIECE_BYTES
 
 
 class FramedPeer(Peer):
     _is_over = False
+    # Whether the executor takes reports: those of earlier releases do not.
+    reports = False
 
     async def read(self) -> bytes:
         if self._ahead:
@@ -25,9 +32,27 @@ class FramedPeer(Peer):
         self._is_over = not size
         return await self._reader.readexactly(size)
 
+    async def line(self, most: int) -> bytes:
+        data = b""
+        while b"\n" not in data:
+            if len(data) > most:
+                raise ValueError("the line is too long")
+            if not (piece := await self.read()):
+                raise EOFError
+            data += piece
+        found, _, rest = data.partition(b"\n")
+        self.unread(rest)
+        return found
+
     async def write(self, data: bytes) -> None:
         self._writer.write(len(data).to_bytes(LENGTH_BYTES) + data)
         await self._writer.drain()
+
+    def say(self, report: Mapping[str, Any]) -> None:
+        if self.reports:
+            data = json.dumps(report, separators=(",", ":")).encode("ascii")
+            with contextlib.suppress(OSError, RuntimeError):
+                self._writer.write((len(data) | REPORT).to_bytes(LENGTH_BYTES) + data)
 
     def end(self) -> None:
         with contextlib.suppress(OSError, RuntimeError):

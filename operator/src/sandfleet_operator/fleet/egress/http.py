@@ -53,7 +53,7 @@ class Front:
                     return
                 await self._forward(event)
             except RefusedError as error:
-                self._session.refused(error)
+                self._session.refused(error, self._peer)
                 await self._refuse(error)
                 return
             except (h11.RemoteProtocolError, h11.LocalProtocolError, UnicodeError):
@@ -90,7 +90,7 @@ class Front:
 
     async def _malformed(self) -> None:
         error = RefusedError(Why.MALFORMED, self._within or Place("", 0))
-        self._session.refused(error)
+        self._session.refused(error, self._peer)
         await self._refuse(error)
 
     # CONNECT
@@ -101,7 +101,7 @@ class Front:
             raise RefusedError(Why.MALFORMED, Place(request.target.decode("ascii"), 0))
         # The end of the request, which has no body.
         await self._next()
-        async with self._outside.open(self._session, place) as connection:
+        async with self._outside.open(self._session, place, self._peer) as connection:
             await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             self._peer.unread(self._conn.trailing_data[0])
             await through(self._peer, connection, self._outside)
@@ -126,7 +126,7 @@ class Front:
             connection, self._ready = self._ready, None
             await self._exchange(request, path, connection)
             return
-        async with self._outside.open(self._session, place) as connection:
+        async with self._outside.open(self._session, place, self._peer) as connection:
             await self._exchange(request, path, connection)
 
     def _target(self, request: h11.Request) -> tuple[Place, str]:
@@ -230,7 +230,7 @@ async def through(inner: Peer, connection: Connection, outside: Outside) -> None
     try:
         await tunnel.run(inner, connection, http, https)
     except RefusedError as error:
-        connection.session.refused(error)
+        connection.session.refused(error, inner)
         inner.abort()
 
 

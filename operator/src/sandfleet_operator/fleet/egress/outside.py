@@ -48,14 +48,14 @@ class Outside:
         self._lookups = asyncio.Semaphore(MOST_LOOKUPS)
 
     @contextlib.asynccontextmanager
-    async def open(self, session: Session, place: Place) -> AsyncIterator[Connection]:
-        """A connection to a host of the session's list. Raises RefusedError.
+    async def open(self, session: Session, place: Place, inner: Peer) -> AsyncIterator[Connection]:
+        """A connection to a host of the session's list, for the program at `inner`. Raises RefusedError.
 
         The name is looked up once: the address that was checked is the one that is connected to.
         """
         host = session.check(place)
         address, outer = await self._connected(place, await self._addresses(host, place))
-        with session.connected(place, host, address, outer) as connection:
+        with session.connected(place, host, address, outer, inner) as connection:
             yield connection
 
     async def secure(self, connection: Connection) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 # What is read at once. A connection holds two such pieces each way: the rest waits in the kernels of both ends.
 PIECE_BYTES = 256 << 10
@@ -37,22 +38,21 @@ class Peer:
         return data[:count]
 
     async def line(self, most: int) -> bytes:
-        """Up to the next newline, which is dropped. Raises EOFError, ValueError for a longer one, and OSError."""
-        data = b""
-        while b"\n" not in data:
-            if len(data) > most:
-                raise ValueError("the line is too long")
-            if not (piece := await self.read()):
-                raise EOFError
-            data += piece
-        found, _, rest = data.partition(b"\n")
-        self.unread(rest)
-        return found
+        """Up to the next newline, and no byte behind it. Raises EOFError, ValueError for a longer one, and OSError."""
+        data = await self._reader.readline()
+        if len(data) > most:
+            raise ValueError("the line is too long")
+        if not data.endswith(b"\n"):
+            raise EOFError
+        return data
 
     async def write(self, data: bytes) -> None:
         """Returns when there is room for more. Raises OSError."""
         self._writer.write(data)
         await self._writer.drain()
+
+    def say(self, report: Mapping[str, Any]) -> None:
+        """Tells the executor whose program this is; the program does not see it. Only pieces have room for it."""
 
     def end(self) -> None:
         """No more is sent."""

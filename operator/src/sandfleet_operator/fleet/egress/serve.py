@@ -5,8 +5,8 @@ Lines of JSON come on its input:
   {"op":"serve"}: it knows all lists, and takes connections from now on
 and go to its output:
   {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
-A connection on the socket begins with a line {"session"}, by which an executor says whose it is. Then its client
-speaks.
+A connection on the socket begins with a line {"session","framed","reports"}, by which an executor says whose it is. Then
+its client speaks, in pieces where `framed` is true (framed.FramedPeer).
 """
 
 import argparse
@@ -22,6 +22,7 @@ from sandfleet_operator.api.egress import Credential, canonical
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.networks import network
 from sandfleet_operator.fleet.egress import socks
+from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.http import Front
 from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways
 from sandfleet_operator.fleet.egress.peer import Peer
@@ -44,7 +45,12 @@ class Egress:
         assert task is not None
         session = None
         try:
-            session = await self._session(peer, writer)
+            said = await self._greeting(peer)
+            if said.get("framed"):
+                peer = FramedPeer(reader, writer)
+            if isinstance(peer, FramedPeer):
+                peer.reports = bool(said.get("reports"))
+            session = await self._session(said, writer)
             if session is not None:
                 session.tasks.add(task)
                 await self._serve(peer, session)
@@ -66,10 +72,15 @@ class Egress:
         """The session of a connection that began with this line."""
         return self._sessions.find(str(said.get("session", "")))
 
-    async def _session(self, peer: Peer, writer: asyncio.StreamWriter) -> Session | None:
+    async def _greeting(self, peer: Peer) -> dict[str, Any]:
+        """The first line."""
         async with asyncio.timeout(self._sessions.bounds.opening):
             said = json.loads(await peer.line(MAX_FIRST_LINE))
-            found = await self._find(said, writer) if isinstance(said, dict) else None
+        return said if isinstance(said, dict) else {}
+
+    async def _session(self, said: dict[str, Any], writer: asyncio.StreamWriter) -> Session | None:
+        async with asyncio.timeout(self._sessions.bounds.opening):
+            found = await self._find(said, writer)
         if found is None or self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
             return None
         return found

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sandfleet_operator.fleet.egress.tls import Authority
 
 
+# The statuses of refusals by the session's list and bounds; with others the host cannot be reached now.
+DENIED = (403, 429)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Numbers of connections; bytes; seconds."""
@@ -141,13 +145,17 @@ class Session:
             key = ("", 0, reason)
         return self.rows.setdefault(key, Row(*key))
 
-    def refused(self, error: RefusedError) -> None:
+    def refused(self, error: RefusedError, inner: Peer) -> None:
+        """Counts it, and tells the executor before its program reads why."""
         host = "".join(each if each.isprintable() and each.isascii() else "?" for each in error.place.host[:253])
         self.row(host, error.place.port, error.why.value).connections += 1
+        denied = error.why.status in DENIED
+        inner.say({"host": host, "port": error.place.port, "reason": error.why.value, "denied": denied})
 
     @contextmanager
-    def connected(self, place: Place, host: str, address: str, outer: Peer) -> Iterator[Connection]:
-        """A connection from now on, in the present task."""
+    def connected(self, place: Place, host: str, address: str, outer: Peer, inner: Peer) -> Iterator[Connection]:
+        """A connection from now on, in the present task, for the program at `inner`."""
+        inner.say({"host": host, "port": place.port})
         task = asyncio.current_task()
         assert task is not None
         one = Connection(self, place, host, address, outer, task, time.monotonic())

@@ -29,11 +29,11 @@ async def serve(peer: Peer, session: Session, outside: Outside) -> None:
         return
     place = await _place(peer, kind)
     try:
-        async with outside.open(session, place) as connection:
+        async with outside.open(session, place, peer) as connection:
             await peer.write(_reply(DONE))
             await http.through(peer, connection, outside)
     except RefusedError as error:
-        session.refused(error)
+        session.refused(error, peer)
         await peer.write(_reply(REPLIES.get(error.why.status, FAILED)))
 
 

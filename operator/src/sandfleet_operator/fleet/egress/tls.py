@@ -5,8 +5,8 @@ import datetime as dt
 import os
 import ssl
 import tempfile
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -51,6 +51,9 @@ class TlsPeer(Peer):
 
     async def write(self, data: bytes) -> None:
         await self._until(lambda: self._tls.write(data))
+
+    def say(self, report: Mapping[str, Any]) -> None:
+        self._below.say(report)
 
     def end(self) -> None:
         """The end of the connection below says it."""

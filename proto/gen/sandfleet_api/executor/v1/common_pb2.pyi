@@ -231,7 +231,7 @@ class Span(_message.Message):
     def __init__(self, name: _Optional[str] = ..., trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attributes: _Optional[_Mapping[str, str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ExecutionFinished(_message.Message):
-    __slots__ = ("outcome", "blame", "reason", "message", "exit_code", "signal", "usage", "files", "lost", "leftover_processes_killed", "spans", "rollback", "not_stored")
+    __slots__ = ("outcome", "blame", "reason", "message", "exit_code", "signal", "usage", "files", "lost", "leftover_processes_killed", "spans", "rollback", "denied_hosts", "not_stored")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     BLAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +244,7 @@ class ExecutionFinished(_message.Message):
     LEFTOVER_PROCESSES_KILLED_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    DENIED_HOSTS_FIELD_NUMBER: _ClassVar[int]
     NOT_STORED_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
     blame: Blame
@@ -257,8 +258,9 @@ class ExecutionFinished(_message.Message):
     leftover_processes_killed: int
     spans: _containers.RepeatedCompositeFieldContainer[Span]
     rollback: Rollback
+    denied_hosts: _containers.RepeatedScalarFieldContainer[str]
     not_stored: str
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., blame: _Optional[_Union[Blame, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., files: _Optional[_Union[FileChanges, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., leftover_processes_killed: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ..., not_stored: _Optional[str] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., blame: _Optional[_Union[Blame, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., files: _Optional[_Union[FileChanges, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., leftover_processes_killed: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ..., denied_hosts: _Optional[_Iterable[str]] = ..., not_stored: _Optional[str] = ...) -> None: ...
 
 class Rollback(_message.Message):
     __slots__ = ("done", "restored", "kept", "refused", "message", "cell_number", "cells_undone")

@@ -1,5 +1,6 @@
 """The spans of an execution and of its phases."""
 
+from sandfleet_executor.core.egress.contacts import Contact
 from sandfleet_executor.core.executions.outcomes import Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
 from sandfleet_executor.effects.executions import spans
@@ -38,6 +39,29 @@ def test_phases_follow_each_other_and_fill_the_execution():
 def test_phases_in_which_nothing_was_waited_for_are_left_out_but_the_run_beside_others_is_not():
     _, *phases = played(("prepare", 0.5), ("copy", 2), ("run", 0.01))
     assert [phase.name for phase in phases] == ["copy", "run"]
+
+
+def test_each_connection_of_the_session_has_a_span_with_its_verdict_and_its_bytes():
+    clock = Clock()
+    trace = Trace(PARENT, clock)
+    trace.enter("run")
+    start = clock.now
+    reached = Contact("a.test", 443, "", denied=False, start=start + MS, sent=5, received=7)
+    refused = Contact("b.test", 80, "NotListed", denied=True, start=start + MS, end=start + MS)
+    clock.now += 3 * MS
+    own, *found = trace.finish("execute_cell", OK, {}, 0, [reached, refused] * spans.MAX_CONTACTS)
+    assert len(found) == spans.MAX_CONTACTS
+    assert {(one.name, one.trace_id, one.parent_span_id) for one in found} == {("egress", own.trace_id, own.span_id)}
+    # One that is open lasts up to the end of the execution.
+    assert (found[0].start, found[0].end, found[0].error) == (start + MS, own.end, "")
+    assert found[0].attributes == {
+        "sandfleet.egress.host": "a.test",
+        "sandfleet.egress.port": "443",
+        "sandfleet.egress.verdict": "Reached",
+        "sandfleet.egress.sent_bytes": "5",
+        "sandfleet.egress.received_bytes": "7",
+    }
+    assert (found[1].attributes["sandfleet.egress.verdict"], found[1].error) == ("NotListed", "NotListed")
 
 
 def test_an_execution_that_only_ran_is_one_span():
