@@ -78,7 +78,6 @@ from sandfleet_executor.servicers.tools import ToolBrokerService
 EXIT_CLOSED = 0
 EXIT_LEASE = 40
 EXIT_IDLE = 41
-EXIT_OWNER_GONE = 42
 EXIT_NO_ISOLATION = 43
 EXIT_BAD_CONFIG = 44
 EXIT_STUCK = 45

@@ -143,6 +143,13 @@ async def test_the_executor_of_a_pod_hears_of_refusals_and_connections_before_it
         assert contacts.denied(bed.contacts.since(0)) == (f"b.example:{page}",)
 
 
+async def test_what_the_proxy_closes_ends_for_the_program_and_is_no_reset(bed, page):
+    async with bed.program(bed.way("uid-a")) as client:
+        client.writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        # Raises an error where the connection is reset.
+        assert b" 400 " in await asyncio.wait_for(client.reader.read(), 10)
+
+
 async def test_an_executor_that_names_the_pod_of_another_gets_nothing(bed, page):
     assert await bed.said(bed.way("uid-a", pod="team/b"), "b.example", page) == b""
     assert await bed.said(bed.way("uid-a", pod="team/b"), "a.example", page) == b""

@@ -555,7 +555,7 @@ class Sandbox:
     def get_egress(self) -> EgressReport:
         """Return what the sandbox may reach by name, and what its programs have reached or were refused.
 
-        Raises SandboxEnded; on a cluster NotSupported.
+        Raises SandboxEnded, NotSupported (the fleet has no egress by name).
         """
         return run(self._async.get_egress())
 

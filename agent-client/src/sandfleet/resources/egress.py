@@ -24,7 +24,7 @@ class HasEgress:
     async def get_egress(self) -> EgressReport:
         """Return what the sandbox may reach by name, and what its programs have reached or were refused.
 
-        Raises SandboxEnded; on a cluster NotSupported.
+        Raises SandboxEnded, NotSupported (the fleet has no egress by name).
         """
         fleet: Any = self._link.fleet
         report: EgressReport = await fleet.get_egress(self._link.sandbox_id)

@@ -148,6 +148,7 @@ def test_a_journal_adds_code_output_results_files_tools_and_reviews():
             results=[{"mime": "application/zip", "bytes": 3, "sha256": "ab"}, {"mime": "text/plain", "text": "42"}],
             error={"name": "KeyError", "value": "'x'"},
             files={"changed": [{"path": "a.txt"}], "removed": ["b.txt"]},
+            denied_hosts=["b.test", "c.test:81"],
         )
     )
     journal.take("tool_call", {"execution": "e1", "tool": "look_up", "error": {"reason": "NotFound"}}, 1.0)
@@ -157,6 +158,7 @@ def test_a_journal_adds_code_output_results_files_tools_and_reviews():
     assert step.code == "print(1)"
     assert step.output == "out\n… cut: 9 bytes in all\n[application/zip, 3 bytes, not kept]\n42"
     assert (step.exception, step.files) == ("KeyError: 'x'", ("a.txt", "-b.txt"))
+    assert step.hosts == ("b.test refused", "c.test:81 refused")
     assert (step.tools, step.reviews) == (("look_up: NotFound",), ("approved by ann",))
 
 

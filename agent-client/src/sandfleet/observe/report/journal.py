@@ -39,6 +39,7 @@ class Recorded:
     error: str = ""
     rollback: str = ""
     lost: str = ""
+    denied: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     reviews: tuple[str, ...] = ()
@@ -117,6 +118,7 @@ def _recorded(body: Mapping[str, Any], at: float) -> Recorded:
         error=f"{error.get('name', '')}: {error.get('value', '')}"[:MAX_TEXT] if error else "",
         rollback=_rolled_back(mapping(body.get("rollback"))),
         lost=", ".join(_word(one) for one in items(body.get("lost"))[:MAX_ITEMS]),
+        denied=tuple(_word(one) for one in items(body.get("denied_hosts"))[:MAX_ITEMS]),
         files=tuple((changed + removed)[:MAX_ITEMS]),
     )
 

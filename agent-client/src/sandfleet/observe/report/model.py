@@ -36,6 +36,8 @@ class Step:
     lost: str = ""
     files: tuple[str, ...] = ()
     changed: int = 0
+    # Hosts by name that programs reached or were refused, with the verdict.
+    hosts: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     # Answers of reviewers, and the seconds that it waited for them.
     reviews: tuple[str, ...] = ()

@@ -207,7 +207,7 @@ function stepBody(step) {
   const facts = [step.reason && `reason ${step.reason}`, step.blame && `blame ${step.blame}`,
     step.lost && `lost ${step.lost}`, step.rollback && `rollback ${step.rollback}`,
     `started after ${time(step.start)}`, step.cpu && `CPU ${time(step.cpu)}`, step.memory && `memory ${size(step.memory)}`,
-    step.changed && `${step.changed} files changed`, step.tokens && `${step.tokens} tokens`].filter(Boolean);
+    step.hosts?.length && `hosts: ${step.hosts.join(", ")}`, step.changed && `${step.changed} files changed`, step.tokens && `${step.tokens} tokens`].filter(Boolean);
   return make("div", { class: "body" }, make("p", { class: "dim" }, facts.join(" · ")),
     ...part("error", step.exception), ...part("code", step.code), ...part("output", step.output),
     ...step.pictures.map(plot), ...part("files", step.files.join("\n")), ...part("tools", step.tools.join("\n")),

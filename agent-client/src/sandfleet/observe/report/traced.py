@@ -16,6 +16,7 @@ from sandfleet.observe.spans.waterfall import failed, title
 
 TASK_KEY = "sandfleet.task.key"
 _CLAIM = "FleetService/Claim"
+_MOST_HOSTS = 16
 _CALL_ID = "gen_ai.tool.call.id"
 _WAIT = "sandfleet.claim.wait_seconds"
 GOOD = frozenset({"answered", "ok"})
@@ -204,6 +205,7 @@ def _contents(one: Recorded) -> dict[str, Any]:
         "pictures": one.pictures,
         "rollback": one.rollback,
         "lost": one.lost,
+        "hosts": tuple(f"{host} refused" for host in one.denied),
         "files": one.files,
         "tools": one.tools,
         "reviews": one.reviews,
@@ -238,6 +240,7 @@ def _step(place: int, node: Node, start: int, journal: Journal, tokens: int) -> 
         output=text(said, RESULT),
         rollback=text(said, "sandfleet.rollback"),
         lost=text(said, "sandfleet.lost"),
+        hosts=tuple(dict.fromkeys(_host(one) for one in below if one.span.name == "egress"))[:_MOST_HOSTS],
         tools=tools,
         review=sum(one.span.seconds for one in below if one.span.name == "review"),
         tokens=tokens,
@@ -251,7 +254,15 @@ def _step(place: int, node: Node, start: int, journal: Journal, tokens: int) -> 
 def _filled(step: Step, recorded: Recorded) -> Step:
     """The step with what its journal says; spans say less."""
     found = {name: value for name, value in _contents(recorded).items() if value}
+    if step.hosts:
+        # The trace says more of them.
+        found.pop("hosts", None)
     return replace(step, **found, exception=recorded.error or step.exception)
+
+
+def _host(node: Node) -> str:
+    said = node.span.attributes
+    return " ".join(text(said, f"sandfleet.egress.{each}") for each in ("host", "port", "verdict"))
 
 
 def _bar(depth: int, node: Node, start: int) -> tuple[int, str, str, float, float, bool]:

@@ -45,7 +45,7 @@ class UnixWay:
     async def connect(self, session_id: str, hear: Hear) -> "Framed":
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_unix_connection(self._path, limit=2 * PIECE_BYTES)
-        # The line itself is no piece: others who connect here, as tests do, speak without pieces.
+        # The line itself is no piece: it says that pieces follow.
         writer.write(_greeting({"session": session_id, "framed": True}))
         return Framed(reader, writer, hear)
 

@@ -17,6 +17,7 @@ MAX_PIECE = 2 * PIECE_BYTES
 
 class FramedPeer(Peer):
     _is_over = False
+    _has_ended = False
     # Whether the executor takes reports: those of earlier releases do not.
     reports = False
 
@@ -55,5 +56,12 @@ class FramedPeer(Peer):
                 self._writer.write((len(data) | REPORT).to_bytes(LENGTH_BYTES) + data)
 
     def end(self) -> None:
-        with contextlib.suppress(OSError, RuntimeError):
-            self._writer.write(END)
+        if not self._has_ended:
+            self._has_ended = True
+            with contextlib.suppress(OSError, RuntimeError):
+                self._writer.write(END)
+
+    def close(self) -> None:
+        # Without it the program would see a reset behind the last byte.
+        self.end()
+        super().close()

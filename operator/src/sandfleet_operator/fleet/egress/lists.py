@@ -35,7 +35,8 @@ class Secrets:
     """Values of Secrets, each read again after a while."""
 
     def __init__(self, kube: KubeApi, clock: Callable[[], float]) -> None:
-        self._kube, self._clock = kube, clock
+        self._kube = kube
+        self._clock = clock
         self._known: dict[tuple[str, str], tuple[float, dict[str, str]]] = {}
 
     async def value(self, namespace: str, name: str, key: str) -> str:
@@ -62,7 +63,10 @@ class Lists:
         self, fleet: FleetLink, credentials: Path, sessions: Sessions, secrets: Secrets, clock: Callable[[], float]
     ) -> None:
         """`credentials` is a folder with `token` of the own account."""
-        self._fleet, self._credentials, self._sessions, self._secrets = fleet, credentials, sessions, secrets
+        self._fleet = fleet
+        self._credentials = credentials
+        self._sessions = sessions
+        self._secrets = secrets
         self._clock = clock
         # By the uid of the pod: its name, and when it was last used.
         self._pods: dict[str, tuple[str, float]] = {}

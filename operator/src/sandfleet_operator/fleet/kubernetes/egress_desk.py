@@ -69,8 +69,12 @@ class EgressDesk(EgressProcessServiceServicer):
         write: Callable[[Record], None],
         clock: Callable[[], float],
     ) -> None:
-        self._store, self.settings, self._credentials = store, settings, credentials
-        self._incarnation, self._write, self._clock = incarnation, write, clock
+        self._store = store
+        self.settings = settings
+        self._credentials = credentials
+        self._incarnation = incarnation
+        self._write = write
+        self._clock = clock
         self._reports: dict[str, Reports] = {}
         # Hears of each row.
         self.measure: Callable[[Mapping[str, Any]], None] = lambda _: None
@@ -80,7 +84,9 @@ class EgressDesk(EgressProcessServiceServicer):
 
     def serve(self, reviews: Reviews, namespace: str, check_serving: Callable[[str], None]) -> None:
         """Comes before the first call. `namespace` is the control plane's."""
-        self._reviews, self._namespace, self._check_serving = reviews, namespace, check_serving
+        self._reviews = reviews
+        self._namespace = namespace
+        self._check_serving = check_serving
 
     async def Exchange(self, request: pb.ExchangeRequest, context: Context) -> pb.ExchangeResponse:  # noqa: N802 - gRPC's name
         try:

@@ -31,8 +31,6 @@ MAX_LINE_BYTES = 4 << 20
 START_SECONDS, CLOSE_SECONDS = 20.0, 2.0
 # Between the end of a process and the start of the next one, while sessions need it.
 PAUSE = 0.2
-# Reports of sessions that have ended are dropped when there are so many.
-MOST_SESSIONS = 2048
 
 _LOG = logging.getLogger(__name__)
 
@@ -107,8 +105,11 @@ class LocalEgress:
         command: Sequence[str] = COMMAND,
     ) -> None:
         """`path` is where executors connect, `words` are arguments of the process."""
-        self._path, self._command = path, (*command, *words)
-        self._inventory, self._write, self._clock = inventory, write, clock
+        self._path = path
+        self._command = (*command, *words)
+        self._inventory = inventory
+        self._write = write
+        self._clock = clock
         self._listener: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
