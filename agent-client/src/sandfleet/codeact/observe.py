@@ -150,7 +150,7 @@ def _error(evidence: Evidence, sizes: Sizes) -> list[str]:
 
 
 def _denied(hosts: tuple[str, ...]) -> list[str]:
-    return [f"note: the sandbox may not reach {cut(', '.join(hosts), 600)}; retries do not help"] if hosts else []
+    return [f"note: refused by the egress list: {cut(', '.join(hosts), 600)}; retries do not help"] if hosts else []
 
 
 def _rollback(rollback: Rollback | None) -> list[str]:

@@ -56,12 +56,12 @@ def test_each_outcome_is_named_with_its_message(outcome: Outcome, word: str) -> 
 
 
 def test_refused_hosts_are_told_in_a_line() -> None:
-    line = "note: the sandbox may not reach a.test, b.test:8443; retries do not help"
+    line = "note: refused by the egress list: a.test, b.test:8443; retries do not help"
     execution = Execution("e", Outcome.ERROR, denied_hosts=("a.test", "b.test:8443"))
     command = CommandResult("e", Outcome.OK, denied_hosts=execution.denied_hosts)
     for evidence in (of_execution(execution), of_command(command)):
         assert line in observe.observation(3, evidence).splitlines()
-    assert not any("reach" in each for each in told())
+    assert not any("refused" in each for each in told())
 
 
 def test_an_exit_code_is_told() -> None:
