@@ -165,6 +165,8 @@ def parse(text: str) -> Name:
     words = text.split(" ")
     methods = words.pop(0).split(",") if len(words) > 1 and not words[1].startswith("/") else []
     place, slash, path = words[0].partition("/")
+    if len(words) > 1 and not slash:
+        raise _refusal(text, "the first path stands behind the host without a space, as in a.example.com/v1/* /v2/*")
     host, colon, ports = place.rpartition(":") if ":" in place else (place, "", "")
     numbers = [port_of(one) for one in ports.split(",")] if colon else []
     return entry(text, host, numbers, methods, [*([slash + path] if slash else []), *words[1:]])
@@ -183,7 +185,8 @@ def entry(text: str, host: str, ports: Sequence[int], methods: Sequence[str], pa
         raise _refusal(text, why)
     if star and "." not in found:
         raise _refusal(text, "a * before a single label would allow all names below a top-level domain")
-    if bad := next((one for one in methods if not METHOD.fullmatch(one)), None):
+    bad = next((one for one in methods if not METHOD.fullmatch(one)), None)
+    if bad is not None:
         raise _refusal(text, f"{bad[:20]!a} is no method; write GET or GET,HEAD before the host")
     patterns = [pattern(one) for one in paths]
     if not all(patterns):

@@ -40,7 +40,6 @@ def test_names_are_read(text, name):
         "example.org/a b",
         "get example.org",
         "GET, example.org",
-        "GET",
         "GET ",
         "GET /a",
         "GET POST example.org",
@@ -109,16 +108,16 @@ def test_an_entry_allows_its_host_and_ports_alone(entry, host, port, allowed):
 @pytest.mark.parametrize(
     ("entries", "rules"),
     [
-        (["GET a.test"], ["GET a.test"]),
-        (["GET a.test", "*.test/x"], ["GET a.test", "*.test/x"]),
+        (["GET a.b.test"], ["GET a.b.test"]),
+        (["GET a.b.test", "*.b.test/x", "c.b.test"], ["GET a.b.test", "*.b.test/x"]),
         # Another entry lets every request through.
-        (["GET a.test", "a.test:443"], []),
-        (["GET a.test:80"], []),
+        (["GET a.b.test", "a.b.test:443"], []),
+        (["GET a.b.test:80"], []),
         ([], []),
     ],
 )
 def test_a_host_gets_requests_by_the_entries_that_name_it(entries, rules):
-    assert [one.text for one in rules_of(map(parse, entries), "a.test", 443)] == rules
+    assert [one.text for one in rules_of(map(parse, entries), "a.b.test", 443)] == rules
 
 
 @given(st.text(max_size=40))
