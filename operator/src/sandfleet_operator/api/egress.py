@@ -194,8 +194,8 @@ def entry(text: str, host: str, ports: Sequence[int], methods: Sequence[str], pa
         raise _refusal(text, f"{why}, or at the end for all that follows")
     if max(len(ports), len(methods), len(paths)) > MAX_PARTS:
         raise _refusal(text, f"it has more than {MAX_PARTS} ports, methods or paths")
-    parts = (tuple(dict.fromkeys(each)) for each in (ports or WEB_PORTS, methods, patterns))
-    return Name(star + found, *parts)
+    numbers = tuple(dict.fromkeys(ports)) or WEB_PORTS
+    return Name(star + found, numbers, tuple(dict.fromkeys(methods)), tuple(dict.fromkeys(patterns)))
 
 
 def parse_all(texts: Sequence[str]) -> tuple[Name, ...]:

@@ -44,7 +44,7 @@ def code_sandbox(
     if record.mounts:
         spec["mounts"] = mounts.listing(record.mounts)
     if not record.egress:
-        spec["egress"] = {"names": written(list(map(parse, record.egress_names)))} if record.egress_names else {}
+        spec["egress"] = {"names": written(map(parse, record.egress_names))} if record.egress_names else {}
     if workspace := _workspace(record):
         spec["workspace"] = workspace
     if limits := _limits(record.limits):

@@ -36,11 +36,14 @@ def named(texts: Iterable[str]) -> list[EgressName]:
     return [EgressName(one.host, one.ports, one.methods, one.paths) for one in map(parse, texts)]
 
 
-def written(names: Sequence[Name]) -> list[dict[str, object]]:
+def written(names: Iterable[Name]) -> list[dict[str, object]]:
     """The names as a CodeSandbox has them."""
-    shown = ({"ports": one.ports, "methods": one.methods, "paths": one.paths} for one in names)
-    lists = ({key: list(found) for key, found in each.items() if found} for each in shown)
-    return [{"host": one.host, **each} for one, each in zip(names, lists, strict=True)]
+    return [
+        {"host": one.host, "ports": list(one.ports)}
+        | ({"methods": list(one.methods)} if one.methods else {})
+        | ({"paths": list(one.paths)} if one.paths else {})
+        for one in names
+    ]
 
 
 def outside(wish: Egress, allowed: Egress, sets: Sets) -> str:
