@@ -38,12 +38,16 @@ def named(texts: Iterable[str]) -> list[EgressName]:
 
 def written(names: Iterable[Name]) -> list[dict[str, object]]:
     """The names as a CodeSandbox has them."""
-    return [
-        {"host": one.host, "ports": list(one.ports)}
-        | ({"methods": list(one.methods)} if one.methods else {})
-        | ({"paths": list(one.paths)} if one.paths else {})
-        for one in names
-    ]
+    return list(map(_written, names))
+
+
+def _written(one: Name) -> dict[str, object]:
+    shown: dict[str, object] = {"host": one.host, "ports": list(one.ports)}
+    if one.methods:
+        shown["methods"] = list(one.methods)
+    if one.paths:
+        shown["paths"] = list(one.paths)
+    return shown
 
 
 def outside(wish: Egress, allowed: Egress, sets: Sets) -> str:
