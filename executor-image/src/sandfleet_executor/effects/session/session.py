@@ -129,12 +129,10 @@ class Session:
         self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
         begin = partial(begin_in, workspace_fd, watcher)
-        self._own_programs = SessionServices(
-            self.namespaces.get, begin, watcher.since, self.ledger, contacts=self.egress.contacts
-        )
+        self._own_programs = SessionServices(self.namespaces.get, begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
         waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
-        self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
+        self._services = replace(waiting, notices=self._notices.take, tools=self.tools, contacts=self.egress.contacts)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
         self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))

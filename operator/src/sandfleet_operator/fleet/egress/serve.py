@@ -5,8 +5,8 @@ Lines of JSON come on its input:
   {"op":"serve"}: it knows all lists, and takes connections from now on
 and go to its output:
   {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
-A connection on the socket begins with a line {"session","framed","reports"}, by which an executor says whose it is. Then
-its client speaks, in pieces where `framed` is true (framed.FramedPeer).
+A connection on the socket begins with a line {"session","framed","reports"}, by which an executor says whose it is.
+Then its client speaks, in pieces where `framed` is true (framed.FramedPeer).
 """
 
 import argparse
