@@ -1,4 +1,4 @@
-"""Egress lists by name, as people write them: `packages.example.com`, `*.example.org:81`, `GET api.example.com/v1/*`."""
+"""Egress lists by name, as people write them: `packages.example.com`, `*.example.org`, `GET api.example.com/v1/*`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
