@@ -208,7 +208,7 @@ async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(be
 async def test_an_executor_without_a_certificate_does_not_connect(bed, page):
     identity = bed.identity("uid-a", signed=False)
     with pytest.raises(OSError, match="no certificate yet"):
-        await bed.way("uid-a", identity=identity).connect()
+        await bed.way("uid-a", identity=identity).connect("session", lambda _: None)
 
 
 @pytest.mark.parametrize("impostor", ["another name", "another authority"])
