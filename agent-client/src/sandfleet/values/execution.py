@@ -275,25 +275,25 @@ OnInput = Callable[[InputRequest], str | Awaitable[str | None] | None]
 class Execution:
     """One cell that was run. It always has exactly one outcome.
 
-    outcome      how it ended.
-    blame        who caused that; None for `ok`.
-    reason       why, in one CamelCase word for programs.
-    message      why, in one sentence for people and models.
-    results      the displayed results, in order, each as it was last updated; `text` is the plain text of the last
-                 expression's value.
-    logs         its standard output and error. `clear_output` empties results and logs.
-    error        the exception that the code raised, or None.
-    usage        what it used.
-    files        the files of the workspace that changed while it ran.
-    lost         what earlier cells left and is lost: "variables" ("variables: a, b"), "processes", "tmp".
-    restored     what came back of earlier variables, in words.
-    context      the context that it ran in; `cell_number` counts that context's cells.
-    exit_code    of a cell of a shell; `signal` is the name of the signal that ended it.
-    rollback     what happened to the variables if the cell failed, or None.
-    not_stored   why the result is not stored, in one word; "" if it is.
-    notices      facts about the sandbox, told in a context's first cell: "PackagesNotInstalled".
-    denied_hosts hosts that programs of the sandbox were refused while it ran, as entries of `egress`; up to 16. Of
-                 executions that run at a time each tells all of them.
+    outcome       how it ended.
+    blame         who caused that; None for `ok`.
+    reason        why, in one CamelCase word for programs.
+    message       why, in one sentence for people and models.
+    results       the displayed results, in order, each as it was last updated; `text` is the plain text of the last
+                  expression's value.
+    logs          its standard output and error. `clear_output` empties results and logs.
+    error         the exception that the code raised, or None.
+    usage         what it used.
+    files         the files of the workspace that changed while it ran.
+    lost          what earlier cells left and is lost: "variables" ("variables: a, b"), "processes", "tmp".
+    restored      what came back of earlier variables, in words.
+    context       the context that it ran in; `cell_number` counts that context's cells.
+    exit_code     of a cell of a shell; `signal` is the name of the signal that ended it.
+    rollback      what happened to the variables if the cell failed, or None.
+    not_stored    why the result is not stored, in one word; "" if it is.
+    notices       facts about the sandbox, told in a context's first cell: "PackagesNotInstalled".
+    denied_hosts  hosts that programs of the sandbox were refused while it ran, as entries of `egress`; up to 16. Of
+                  executions that run at a time each tells all of them.
 
     `print(execution)` shows what a terminal would: output, results and the error.
     """
