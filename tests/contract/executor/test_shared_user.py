@@ -45,3 +45,58 @@ async def test_descriptors_in_flight_of_one_sandbox_do_not_stop_the_executor_of_
         await other.sandbox.create_context("new")
         assert (await other.sandbox.run_code("1 + 1", context="new")).text == "2"
         await running.kill()
+
+
+# Instances of inotify, until the kernel gives no more.
+WATCHERS = """
+import ctypes, errno, time
+libc, count = ctypes.CDLL(None, use_errno=True), 0
+while libc.inotify_init1(0) >= 0: count += 1
+print(errno.errorcode[ctypes.get_errno()], count, flush=True)
+time.sleep(600)
+"""
+WATCHES = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+print('watches' if libc.inotify_init1(0) >= 0 else errno.errorcode[ctypes.get_errno()])
+"""
+RAISES = "echo 4096 > /proc/sys/user/max_inotify_instances"
+
+
+def only_where_sandboxes_share_a_user(host):
+    if "own uid" in host.traits:
+        pytest.skip("needs sandboxes of one user, which this set-up has not")
+
+
+async def watching(sandbox):
+    """A program that has all instances of inotify that it gets, and what it says: an error, and how many."""
+    running = await sandbox.commands.run(["python3", "-c", WATCHERS], background=True, timeout=300)
+    async for event in running:
+        return running, event.text.split()
+    raise AssertionError("it says nothing")
+
+
+@pytest.mark.attack("uses up the inotify instances of its user", "other sandboxes watch files")
+async def test_inotify_of_one_sandbox_does_not_stop_that_of_another(host, executor, starting):
+    only_where_sandboxes_share_a_user(host)
+    # More than its share is not to be had for its code.
+    assert (await executor.sandbox.commands.run(RAISES)).exit_code != 0
+    running, (error, count) = await watching(executor.sandbox)
+    assert (error, int(count) <= 16) == ("EMFILE", True)
+    async with starting() as other:
+        result = await other.sandbox.commands.run(["python3", "-c", WATCHES])
+        assert (result.outcome, result.stdout) == (Outcome.OK, "watches\n")
+        await other.sandbox.files.write("seen.txt", "x")
+        changed = await other.sandbox.run_code("open('made.txt', 'w').close()")
+        assert [one.path for one in changed.files] == ["made.txt"]
+    await running.kill()
+
+
+@pytest.mark.control("uses up the inotify instances of its user")
+async def test_control_without_a_session_one_program_takes_them_from_all(host, unprotected, starting):
+    only_where_sandboxes_share_a_user(host)
+    async with starting() as other:
+        running, _ = await watching(unprotected.sandbox)
+        result = await other.sandbox.commands.run(["python3", "-c", WATCHES])
+        assert (result.outcome, result.stdout) == (Outcome.OK, "EMFILE\n")
+        await running.kill()

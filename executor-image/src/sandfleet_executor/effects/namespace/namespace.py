@@ -13,6 +13,7 @@ from typing import Any, Self
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.packages import preload
+from sandfleet_executor.effects.namespace import share
 from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.channel import FrameChannel, take_descriptor
 from sandfleet_executor.effects.namespace.children import Children, Exit, NamespaceError, Sample
@@ -127,6 +128,8 @@ class Namespace:
             await self.close()
             raise NamespaceError(f"cannot mount {wrong.target}: its folder was exchanged meanwhile")
         self.children.fill()
+        if share.is_needed(separated_user=self.hello.separated_user):
+            await share.bound(self._pid_of_spawner())
         return self
 
     async def prepare(self, kind: str, control: int) -> int:
@@ -235,14 +238,18 @@ class Namespace:
         """Lets PID 1 go on where user code has stopped it: under gVisor it may, being the same user."""
         if self.ended:
             return
-        if not self._spawner:
-            mine = self._process.pid
-            self._spawner = next((each.pid for each in tree.scan().values() if each.parent == mine), mine)
         # Never without need: a signal that comes while it forks can hold a process up for seconds there.
-        found = tree.read_process(self._spawner)
+        found = tree.read_process(self._pid_of_spawner())
         if found is not None and found.state == "T":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._spawner, signal.SIGCONT)
+
+    def _pid_of_spawner(self) -> int:
+        """As the executor sees it."""
+        if not self._spawner:
+            mine = self._process.pid
+            self._spawner = next((each.pid for each in tree.scan().values() if each.parent == mine), mine)
+        return self._spawner
 
     async def close(self) -> None:
         """Ends every process in it."""
