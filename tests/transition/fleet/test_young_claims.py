@@ -288,3 +288,14 @@ async def test_the_object_that_took_the_name_has_its_turn_after_the_session(worl
 
 def tries_of(kube):
     return sum(write.verb == "create" and write.ref.kind == CODE_SANDBOX for write in kube.writes)
+
+
+async def _takes_any_object(_writer, _found):
+    return None
+
+
+async def test_a_session_that_ends_by_an_object_of_a_user_is_found_without_the_mend(world, monkeypatch):
+    """42.8."""
+    monkeypatch.setattr(Writer, "_check_is_claims", _takes_any_object)
+    with pytest.raises(AttributeError, match="NoneType"):
+        await test_an_object_of_a_user_that_takes_its_name_ends_no_session(world, monkeypatch, "none")

@@ -6,6 +6,7 @@ import json
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from sandfleet_operator.executors import tokens
 from sandfleet_operator.executors.tokens import MAX_LIFETIME, OVERLAP, TRANSFER_LIFETIME, FileSigner
 from support.fleet.builders import NOW
 
@@ -92,3 +93,10 @@ def test_an_old_key_stays_public_until_its_tokens_are_over(signer, clock, tmp_pa
     signer.rotate()
     assert jwt.get_unverified_header(old.text)["kid"] not in public_keys(tmp_path)
     assert read(new, tmp_path)
+
+
+def test_a_token_as_long_as_a_lease_is_found_without_the_mend(signer, tmp_path, monkeypatch):
+    """42.6."""
+    monkeypatch.setattr(tokens, "MAX_LIFETIME", 86400.0)
+    with pytest.raises(AssertionError):
+        test_a_token_lives_for_a_quarter_of_an_hour_at_most(signer, tmp_path)

@@ -1,7 +1,10 @@
 """What callers may say of a new snapshot."""
 
+import re
+
 import pytest
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.fleet.snapshots import messages
 from sandfleet_operator.fleet.snapshots.messages import check_new
 from sandfleet_operator.snapshots.store import Chance
 
@@ -24,3 +27,9 @@ def test_no_name_looks_like_the_id_of_a_snapshot() -> None:
         check_new(snapshot_id, {}, "")
     assert refused.value.problem.reason == "SnapshotInvalid"
     check_new(f"x{snapshot_id}"[:40], {}, "")
+
+
+def test_a_name_like_an_id_is_let_in_without_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "ID", re.compile("none"))
+    with pytest.raises(pytest.fail.Exception):
+        test_no_name_looks_like_the_id_of_a_snapshot()

@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -15,9 +16,11 @@ from sandfleet_operator.snapshots import base, bundle, collector
 from sandfleet_operator.snapshots.backends.directory import DirectoryObjects
 from sandfleet_operator.snapshots.cutter import LEAST, MOST, Cutter
 from sandfleet_operator.snapshots.keys import SecretKeys, key_file
+from sandfleet_operator.snapshots.layout import TenantObjects
 from sandfleet_operator.snapshots.store import SnapshotStore, open_store
 from support.examples import examples
 from support.snapshots import KEYS, ROOT, Clock, MemoryObjects, flat, load, save, store_in_memory, trees
+from transition.mutant import Mutant
 
 BIG = {b"%03d" % number: os.urandom(200_000) for number in range(40)}
 
@@ -506,3 +509,28 @@ def test_a_store_is_that_of_one_cluster() -> None:
     with pytest.raises(SnapshotError, match="that of cluster c-1, and this is c-2") as refused:
         store_in_memory(objects).own("c-2")
     assert refused.value.reason is Reason.DENIED
+
+
+def _by_name_alone(self: TenantObjects) -> None:
+    object.__setattr__(self, "place", self.place.rpartition("/")[2])
+
+
+MUTANTS: tuple[Mutant[Callable[[], None]], ...] = (
+    Mutant("42.10", test_a_store_is_that_of_one_cluster, ((SnapshotStore, "own", lambda *_: None),)),
+    Mutant(
+        "42.10",
+        test_clusters_and_namespaces_of_one_name_have_nothing_in_common_on_one_store,
+        ((TenantObjects, "__post_init__", _by_name_alone),),
+    ),
+    Mutant(
+        "42.10",
+        test_a_deleted_snapshot_is_taken_back_for_thirty_days_and_goes_then,
+        ((SnapshotStore, "delete", partialmethod(SnapshotStore.delete, now=True)),),
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.finder.__name__)
+def test_the_defect_is_found_without_its_mend(mutant: Mutant[Callable[[], None]]) -> None:
+    with mutant.applied(), pytest.raises((AssertionError, SnapshotError, pytest.fail.Exception)):
+        mutant.finder()

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from sandfleet_operator.plan.snapshots.errors import Reason, SnapshotError
+from sandfleet_operator.plan.snapshots.manifest import Manifest
 from sandfleet_operator.snapshots import worker
 from sandfleet_operator.snapshots.aio import AsyncSnapshots
 from sandfleet_operator.snapshots.store import SnapshotStore
@@ -116,3 +117,22 @@ def test_a_job_of_a_later_fleet_fails_instead_of_hanging(ask: Ask, caplog: pytes
     with caplog.at_level(logging.CRITICAL):
         (said,) = ask("dance")
     assert (said["event"], said["reason"]) == ("failed", "Unavailable")
+
+
+async def _by_name_after_any_failure(self: Worker, request: Mapping[str, Any]) -> Manifest:
+    try:
+        return await self._store.get(request["tenant"], request["snapshot"])
+    except SnapshotError:
+        found = await self._store.find(request["tenant"], request["snapshot"])
+        if found is None:
+            raise
+        return found
+
+
+def test_a_name_that_stands_for_an_id_is_found_without_the_mend(
+    store: SnapshotStore, objects: MemoryObjects, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """42.11: one answer of 503, and another session's snapshot is put in its place."""
+    monkeypatch.setattr(Worker, "_find", _by_name_after_any_failure)
+    with pytest.raises(AssertionError):
+        test_a_name_that_looks_like_an_id_never_stands_for_it(store, objects, ask)
