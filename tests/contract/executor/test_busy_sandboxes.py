@@ -1,9 +1,11 @@
 """Code that keeps the machine busy: the others have their turn, and PID 1 of its own session too."""
 
 import asyncio
+import os
 
 import pytest
 from sandfleet import Outcome
+from sandfleet_executor.effects.namespace import cgroup
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.needs("cpu cgroup")]
 
@@ -68,3 +70,67 @@ async def test_pid_1_has_its_turn_however_busy_its_session_is(starting):
         result = await sandbox.run_code(hoard, timeout=60)
         assert (result.outcome, result.reason) == (Outcome.MEMORY, "MemoryLimit"), result
         await running.kill()
+
+
+CPUS = 0.25
+# Two loops, which end when each has had half a second of a processor.
+LOOPS_OF_TWO = """
+import os, time
+for number in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        while time.process_time() < 0.5: pass
+        os._exit(0)
+for number in range(2): os.wait()
+"""
+
+
+def periods(executor):
+    """Periods of 100 ms, each with its quota, in which code had a processor; 0 without a quota."""
+    (place,) = [
+        folder
+        for base in cgroup.candidates("cpu")
+        for folder in base.glob(f"sandfleet/{executor.config['sandbox_uid']}")
+    ]
+    said = dict(line.split() for line in (place / "cpu.stat").read_text().splitlines())
+    return int(said["nr_periods"])
+
+
+async def looped(executor):
+    """Seconds of a processor that two busy loops had, and the cgroup's count of periods meanwhile."""
+    await executor.sandbox.commands.run("true")
+    before = periods(executor)
+    had = (await executor.sandbox.usage()).total_cpu_seconds
+    result = await executor.sandbox.commands.run(["python3", "-c", LOOPS_OF_TWO], timeout=100)
+    assert result.outcome is Outcome.OK
+    had = (await executor.sandbox.usage()).total_cpu_seconds - had
+    return had, periods(executor) - before
+
+
+@pytest.mark.attack("takes more of the processors than its limit", "no more than cpus of each period")
+async def test_two_busy_loops_have_together_what_the_limit_gives(starting):
+    async with starting(session=None, limits={"cpus": 4.0}) as executor:
+        await executor.open("session", limits={"cpus": CPUS})
+        had, count = await looped(executor)
+        # A piece of the quota that a processor has taken from one period may be used in the next.
+        assert 1.0 <= had <= (count + 2) * CPUS * 0.1 + 0.1, (had, count)
+        info = await executor.sandbox.get_info()
+        assert "cgroup-cpu-quota" in info.separations
+        assert (info.limits.cpus, (await executor.sandbox.usage()).limits.cpus) == (CPUS, CPUS)
+
+
+@pytest.mark.control("takes more of the processors than its limit")
+async def test_control_without_a_limit_there_is_no_quota(starting):
+    async with starting() as executor:
+        _, count = await looped(executor)
+        assert count == 0
+        assert "cgroup-cpu-quota" not in (await executor.sandbox.get_info()).separations
+
+
+async def test_code_is_told_as_many_processors_as_the_limit_gives(starting):
+    told = "env -u OMP_NUM_THREADS nproc"
+    async with starting(limits={"cpus": 1.0}) as one, starting() as all_of_them:
+        assert (await one.sandbox.commands.run(told)).stdout == "1\n"
+        assert (await one.sandbox.run_code("import os; len(os.sched_getaffinity(0))")).text == "1"
+        mine = len(os.sched_getaffinity(0))
+        assert (await all_of_them.sandbox.commands.run(told)).stdout == f"{mine}\n"

@@ -70,6 +70,9 @@ def examine() -> list[Check]:
         _user_namespace(),
         _uids(),
         _cgroup("pids", "each sandbox has a limit of processes", "only RLIMIT_NPROC limits processes"),
+        _cgroup(
+            "cpu", "each sandbox has its share of the processors, and cpus= holds", "cpus= only tells code how many"
+        ),
         _cgroup("memory", "all memory of user code counts", "only memory that /proc shows counts"),
         _gvisor(),
     ]

@@ -70,6 +70,8 @@ class Limits:
     default_timeout: float = 0.0
     open_files: int = 0
     disk_bytes: int = 0
+    # Processors that all code together may keep busy. Of a sandbox 0 means that there is no quota.
+    cpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,14 @@ LEAST_PROCESSES = 32
 OWN_TASKS = 32
 # An interpreter needs these to start at all.
 LEAST_OPEN_FILES = 64
+MAX_CPUS = 1024
 # The largest file size that both Linux and gVisor let a process set.
 MAX_DISK_BYTES = 1 << 50
 # Largest output limit that one execution may ask for, in bytes of each stream.
 MAX_OUTPUT_BYTES = 4 << 30
-BYTES, SECONDS, COUNT = "bytes", "seconds", "count"
+BYTES, SECONDS, COUNT, CPUS = "bytes", "seconds", "count", "cpus"
+# The least share of a processor that the kernel takes as a quota, with room.
+LEAST_CPUS = 0.05
 # Of files in memory.
 LEAST_INODES = 16_384
 INODE_BYTES = 4096
@@ -73,6 +76,8 @@ class Limits:
     open_files: int = limit(4096, COUNT, least=LEAST_OPEN_FILES, rlimit="RLIMIT_NOFILE")
     # Of the workspace; also of a single file, wherever it is.
     disk_bytes: int = limit(10 * GIB, BYTES, most=MAX_DISK_BYTES, rlimit="RLIMIT_FSIZE")
+    # Of the processors, for all code together. 0: no quota.
+    cpus: float = limit(0.0, CPUS, least=LEAST_CPUS, most=MAX_CPUS, zero_is_none=True)
 
     def __post_init__(self) -> None:
         for name, bound in BOUNDS.items():
@@ -81,9 +86,9 @@ class Limits:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
-            if bound.least is not None and value < bound.least:
+            if bound.least is not None and not value >= bound.least:
                 raise ConfigError(f"cannot take limit {name}={value}: the least is {bound.least}")
-            if bound.most is not None and value > bound.most:
+            if bound.most is not None and not value <= bound.most:
                 raise ConfigError(f"cannot take limit {name}={value}: the most is {bound.most}")
 
     @property

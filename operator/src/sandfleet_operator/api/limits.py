@@ -25,7 +25,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a sandbox. 0 means: the template's value. Infinite means: no limit, which only `max_timeout` can be."""
+    """Limits of a sandbox. 0 means: the template's value. Infinite means: no limit, which two of them can be."""
 
     # Without a place: a custom resource says memory once, of the container.
     memory_bytes: Annotated[int, Bounds(2048 * MIB)] = 0
@@ -41,10 +41,15 @@ class Limits:
     open_files: Annotated[int, at("openFiles"), Bounds(4096, 64)] = 0
     # The largest file of Linux and gVisor.
     disk_bytes: Annotated[int, at("disk", in_bytes), Bounds(10240 * MIB, MIB, 1 << 50)] = 0
+    # Without a place, as memory. Infinite is no quota beside that of the container.
+    cpus: Annotated[float, Bounds(math.inf, 0.05, 1024)] = 0.0
 
     def above(self, other: "Limits") -> str:
         """The name of the first limit that is larger than in `other`, or empty."""
         return next((name for name in BOUNDS if getattr(self, name) > getattr(other, name)), "")
+
+
+TIMES = ("max_timeout", "default_timeout")
 
 
 def in_numbers(limits: Limits) -> dict[str, float]:

@@ -16,6 +16,7 @@ MAX_ENVS_BYTES = 256 << 10
 MAX_LEASE = 7 * 86400.0
 # Of one process: the executor starts no interpreter with fewer.
 LEAST_OPEN_FILES = BOUNDS["open_files"].least
+LEAST_CPUS = BOUNDS["cpus"].least
 MAX_WAIT = 3600.0
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -86,6 +87,9 @@ def check_limits(limits: Limits, template: Template, *, doing: str) -> None:
         raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", too_high)
     if min(limits.max_timeout, limits.default_timeout) < 0:
         raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: a timeout is negative")
+    if limits.cpus and not LEAST_CPUS <= limits.cpus < math.inf:
+        why = f"the limit cpus of {limits.cpus:g} is no number of at least {LEAST_CPUS:g}"
+        raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", "cpus")
     if 0 < limits.open_files < LEAST_OPEN_FILES:
         why = f"the limit open_files of {limits.open_files} is below {LEAST_OPEN_FILES:g}, which an interpreter needs"
         raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", "open_files")

@@ -1,7 +1,7 @@
 """Calls to one executor, for the fleet's channels of this machine and for those to pods. Its answers are untrusted."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
@@ -12,7 +12,7 @@ from sandfleet_api.executor.v1.journal_pb2_grpc import JournalServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.errors import Problem
-from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.limits import TIMES, Limits
 from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.executors.usage import reading
 from sandfleet_operator.plan.usage import Reading
@@ -140,6 +140,5 @@ def duration(seconds: float) -> Duration:
 def limits_message(limits: Limits) -> common_pb2.Limits:
     """Return the limits as a message. A limit of 0 stays unset, so that the template's holds."""
     given: dict[str, Any] = {name: value for name, value in asdict(limits).items() if value}
-    times = {one.name for one in fields(Limits) if isinstance(one.default, float)}
-    told: dict[str, Any] = {name: duration(value) if name in times else value for name, value in given.items()}
+    told: dict[str, Any] = {name: duration(value) if name in TIMES else value for name, value in given.items()}
     return common_pb2.Limits(**told)

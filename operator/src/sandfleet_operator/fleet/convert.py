@@ -13,7 +13,7 @@ from sandfleet_api.fleet.v1 import egress_pb2, fleet_pb2
 
 from sandfleet_operator.api.egress import Credential, canonical
 from sandfleet_operator.api.kinds.template import Contract
-from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.limits import TIMES, Limits
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_parent
 from sandfleet_operator.api.values import Claim, Gang, Isolation, Mark, RequestKey, Sandbox, State, Template
@@ -180,7 +180,7 @@ def check_selector_length(selector: str) -> None:
 def limits(message: common_pb2.Limits) -> Limits:
     """A limit that is not set is 0: as the template says."""
     found: dict[str, Any] = {
-        one.name: seconds(message, one.name) or 0.0 if isinstance(one.default, float) else getattr(message, one.name)
+        one.name: seconds(message, one.name) or 0.0 if one.name in TIMES else getattr(message, one.name)
         for one in fields(Limits)
     }
     return Limits(**found)

@@ -324,6 +324,7 @@ def limits(message: api.common.Limits) -> values.Limits:
         default_timeout=seconds_of(message.default_timeout),
         open_files=message.open_files,
         disk_bytes=message.disk_bytes,
+        cpus=message.cpus,
     )
 
 
@@ -339,4 +340,5 @@ def limits_message(value: values.Limits) -> api.common.Limits:
         default_timeout=seconds(value.default_timeout or None),
         open_files=value.open_files,
         disk_bytes=value.disk_bytes,
+        cpus=value.cpus,
     )

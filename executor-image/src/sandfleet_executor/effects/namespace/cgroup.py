@@ -22,6 +22,9 @@ CODE = ("memory", "cpu")
 # Above the limit of user code: bubblewrap, the spawner and its supervisors.
 OWN_PROCESSES = 48
 REMOVE_SECONDS = 2.0
+# Microseconds in which code uses up its quota of the processors.
+PERIOD = 100_000
+Values = dict[str, int | str]
 # A younger one may be about to get its first process.
 UNUSED_SECONDS = 60.0
 # Another executor may remove the cgroup above in the moment in which it is empty.
@@ -57,6 +60,11 @@ class Groups:
     def open_doors(self, opened: contextlib.ExitStack) -> list[int]:
         """Descriptors, by each of which a process joins one of the cgroups of user code."""
         return [_opened(folder / "cgroup.procs", os.O_WRONLY, opened) for folder in self.code]
+
+    @property
+    def bounds_cpu(self) -> bool:
+        """Whether a quota of the processors holds."""
+        return any((folder / name).exists() for folder in self.code for name in ("cpu.cfs_quota_us", "cpu.max"))
 
     @property
     def weighs_cpu(self) -> bool:
@@ -100,17 +108,24 @@ def _opened(path: Path, mode: int, opened: contextlib.ExitStack) -> int:
     return fd
 
 
-def of_session(limits: Limits) -> dict[str, int]:
+def of_session(limits: Limits) -> Values:
     """Values by their files, for the whole session."""
     return {"pids.max": limits.processes + OWN_PROCESSES}
 
 
-def of_code(limits: Limits) -> dict[str, int]:
+def of_code(limits: Limits) -> Values:
     """Values by their files in both versions, for user code alone."""
     # A process that reaches it waits until PID 1 has ended a tree (version 1), or is slowed down as long (version 2):
     # the kernel would choose another victim.
     hard = limits.hard_memory_bytes
-    return {"memory.limit_in_bytes": hard, "memory.oom_control": 1, "memory.high": hard, **of_session(limits)}
+    memory = {"memory.limit_in_bytes": hard, "memory.oom_control": 1, "memory.high": hard}
+    return {**memory, **of_cpus(limits.cpus), **of_session(limits)}
+
+
+def of_cpus(cpus: float) -> Values:
+    """The quota of the processors: so much of each period; without one the kernel's word for none."""
+    quota = round(cpus * PERIOD)
+    return {"cpu.cfs_period_us": PERIOD, "cpu.cfs_quota_us": quota or -1, "cpu.max": f"{quota or 'max'} {PERIOD}"}
 
 
 def make(name: str, limits: Limits) -> Groups:
@@ -122,7 +137,7 @@ def make(name: str, limits: Limits) -> Groups:
     return Groups(processes, tuple(dict.fromkeys(folder for folder in code if folder)))
 
 
-def _first(folders: Iterable[Path], controller: str, values: Mapping[str, int]) -> Path | None:
+def _first(folders: Iterable[Path], controller: str, values: Mapping[str, int | str]) -> Path | None:
     """The first of the folders that can be made as a cgroup with the controller; None where none can."""
     for folder in folders:
         try:
@@ -154,7 +169,7 @@ def _make_folder(folder: Path) -> None:
             return
 
 
-def _write(folder: Path, values: Mapping[str, int]) -> None:
+def _write(folder: Path, values: Mapping[str, int | str]) -> None:
     """Of the files those that are there: each version and controller has others."""
     for file, value in values.items():
         if (folder / file).exists():

@@ -114,6 +114,8 @@ class NamespaceKeeper:
         found += ["cgroup-pids"] if self._groups.processes else []
         found += ["cgroup-memory"] if namespace.hello.counts_memory else []
         found += ["cgroup-cpu"] if namespace.hello.in_cgroups and self._groups.weighs_cpu else []
+        bounded = config.limits.cpus and namespace.hello.in_cgroups and self._groups.bounds_cpu
+        found += ["cgroup-cpu-quota"] if bounded else []
         return found
 
     def refuse(self) -> None:

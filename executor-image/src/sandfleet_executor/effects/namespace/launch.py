@@ -16,6 +16,7 @@ from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.session import bwrap
+from sandfleet_executor.core.session.cores import cores
 from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.interpreter import links_to
@@ -95,6 +96,7 @@ def spawner_options(
         "memory_bytes": config.limits.memory_bytes,
         "memory_cgroup": dict(counted),
         "cgroup_doors": list(doors),
+        "cores": cores(config.limits.cpus, os.sched_getaffinity(0), config.sandbox_uid),
         "hard_memory_bytes": config.limits.hard_memory_bytes,
         "tmp_inodes": config.limits.tmpfs_inodes,
         "preload": list(config.preload),

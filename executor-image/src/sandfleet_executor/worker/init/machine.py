@@ -3,6 +3,7 @@
 A pod under gVisor has a kernel of its own. On one machine it is a memory cgroup, where the executor could make one.
 """
 
+import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ class Machine:
     def __init__(self, doors: Sequence[int] = ()) -> None:
         """`doors`: descriptors by which a process joins the cgroups of user code; PID 1 is in none of them."""
         self._doors = list(doors)
+        # Processors that children are kept to; empty: all.
+        self.cores: list[int] = []
 
     @property
     def in_cgroups(self) -> bool:
@@ -50,6 +53,10 @@ class Machine:
         """For a child, before its work: takes it, and all that it starts, into what is counted and weighed."""
         for fd in self._doors:
             os.write(fd, b"0")
+        if self.cores:
+            # Some of them may be offline by now.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, self.cores)
 
     def may_join(self) -> bool:
         """Whether the kernel lets a child join: not every one asks who has opened the file instead of who writes."""
@@ -164,6 +171,12 @@ class Cgroup(Machine):
 
 def of(options: Mapping[str, Any]) -> Machine:
     """What is known here. `options`: those of PID 1."""
+    found = _counting(options)
+    found.cores = list(options["cores"])
+    return found
+
+
+def _counting(options: Mapping[str, Any]) -> Machine:
     if os.getpid() == 1 and "gvisor" in os.uname().release:
         return GVisor()
     doors, counted = options["cgroup_doors"], options["memory_cgroup"]

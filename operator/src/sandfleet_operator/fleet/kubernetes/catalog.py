@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -172,7 +172,8 @@ class Catalog:
             template = Template(
                 name=recipe.template,
                 isolation=isolation,
-                limits=recipe.wanted.limits,
+                # A claim may lower what the container has.
+                limits=replace(recipe.wanted.limits, cpus=recipe.wanted.resources.cpu),
                 lease=LEASE,
                 amount=amount_of(recipe.wanted),
                 contract=executor_contract(recipe.wanted),

@@ -9,7 +9,7 @@ from sandfleet_api.executor.v1 import common_pb2, service_pb2, session_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
-from sandfleet_operator.api.limits import BOUNDS
+from sandfleet_operator.api.limits import BOUNDS, TIMES
 from sandfleet_operator.executors.calls import duration
 from sandfleet_operator.fleet.snapshots.jobs import Event
 from sandfleet_operator.plan.snapshots.manifest import ID, NAME
@@ -71,9 +71,12 @@ def message(said: Mapping[str, Any]) -> pb.Snapshot:
 
 
 def _limits_message(said: Mapping[str, float]) -> common_pb2.Limits:
-    times = {"max_timeout", "default_timeout"}
     given: dict[str, Any] = {name: value for name, value in said.items() if name in BOUNDS and value}
-    told: dict[str, Any] = {name: duration(value) if name in times else int(value) for name, value in given.items()}
+    whole = BOUNDS.keys() - {*TIMES, "cpus"}
+    told: dict[str, Any] = {
+        name: duration(value) if name in TIMES else int(value) if name in whole else value
+        for name, value in given.items()
+    }
     return common_pb2.Limits(**told)
 
 

@@ -128,7 +128,7 @@ def _limits(value: object, path: str) -> Limits:
     for one in fields(Limits):
         if one.name in given:
             limit = _within(0, MAX_LIMIT, given[one.name], f"{path}.{one.name}")
-            found[one.name] = limit if one.name.endswith("timeout") else int(limit)
+            found[one.name] = limit if isinstance(one.default, float) else int(limit)
     return Limits(**found)  # type: ignore[arg-type]
 
 
@@ -304,19 +304,28 @@ def record_text(record: Record) -> str:
     del said["text"]
     if record.version == 1:
         del said["version"]
-    if not record.workspace:
-        del said["workspace"]
     if record.limits == Limits():
         del said["limits"]
-    if not record.mounts:
-        del said["mounts"]
+    elif not record.limits.cpus:
+        del said["limits"]["cpus"]
     said["lease"] = None if math.isinf(record.lease) else record.lease
     if record.gang is not None:
         said["gang"] = {"id": record.gang.gang_id, "size": record.gang.size}
     if record.on_idle == "end":
         del said["on_idle"]
     said["received"] = sorted(one.value for one in record.received)
-    for newer in ("keeper", "queue", "priority", "amount", "gang", "snapshots", "received", "egress_names"):
+    for newer in (
+        "workspace",
+        "mounts",
+        "keeper",
+        "queue",
+        "priority",
+        "amount",
+        "gang",
+        "snapshots",
+        "received",
+        "egress_names",
+    ):
         if not said[newer]:
             del said[newer]
     return _spelled(said)

@@ -10,7 +10,7 @@ from sandfleet_operator.api.kinds.sandbox import RecoveryFrom
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import Json
 from sandfleet_operator.api.limits import BOUNDS, Limits
-from sandfleet_operator.api.quantities import bytes_text
+from sandfleet_operator.api.quantities import bytes_text, cores_text
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.plan.claims.record import Record, record_text, retention
@@ -49,10 +49,8 @@ def code_sandbox(
         spec["workspace"] = workspace
     if limits := _limits(record.limits):
         spec["executionLimits"] = limits
-    if record.limits.memory_bytes:
-        # Memory is said once, of the container: what the executor leaves of it is the user's.
-        memory = memory_reserve + max(record.limits.memory_bytes, MIN_USER_MEMORY)
-        spec["resources"] = {"limits": {"memory": bytes_text(memory)}}
+    if resources := _resources(record.limits, memory_reserve):
+        spec["resources"] = {"limits": resources}
     spec |= _unattended(record)
     labels = {**record.labels, names.MANAGED_BY: names.PRODUCT}
     if pool:
@@ -64,6 +62,16 @@ def code_sandbox(
         "annotations": bound_annotations(pod, pod_uid, record),
     }
     return {"apiVersion": API_VERSION, "kind": "CodeSandbox", "metadata": metadata, "spec": spec}
+
+
+def _resources(limits: Limits, memory_reserve: int) -> Json:
+    """Memory and processors are said once, of the container: what the executor leaves of its memory is the user's."""
+    said: Json = {}
+    if limits.memory_bytes:
+        said["memory"] = bytes_text(memory_reserve + max(limits.memory_bytes, MIN_USER_MEMORY))
+    if limits.cpus:
+        said["cpu"] = cores_text(limits.cpus)
+    return said
 
 
 def _unattended(record: Record) -> Json:

@@ -254,7 +254,8 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "listen": f"0.0.0.0:{settings.executor_port}",
         "network": "pod",
         "isolation": "namespace",
-        "limits": in_numbers(wanted.limits),
+        # Executors of older images do not know the last one, which the container has.
+        "limits": {name: value for name, value in in_numbers(wanted.limits).items() if value or name != "cpus"},
         "lease": request.lease if claimed else None,
         "idle_timeout": wanted.idle_timeout if claimed else None,
         "envs": dict(wanted.envs),

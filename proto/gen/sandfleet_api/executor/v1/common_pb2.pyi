@@ -303,7 +303,7 @@ class ExecutionEvent(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ..., cleared: _Optional[_Union[OutputCleared, _Mapping]] = ..., input: _Optional[_Union[InputRequest, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout", "open_files", "disk_bytes")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout", "open_files", "disk_bytes", "cpus")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +313,7 @@ class Limits(_message.Message):
     DEFAULT_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
     DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
@@ -322,7 +323,8 @@ class Limits(_message.Message):
     default_timeout: _duration_pb2.Duration
     open_files: int
     disk_bytes: int
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., max_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., open_files: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
+    cpus: float
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., max_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., open_files: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., cpus: _Optional[float] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "message", "retryable", "subject", "retry_after")

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ MIB = 1 << 20
 V1 = {
     "pids": ("pids.max",),
     "memory": ("memory.limit_in_bytes", "memory.oom_control", "memory.stat", "memory.usage_in_bytes"),
-    "cpu": ("cpu.shares",),
+    "cpu": ("cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"),
 }
-V2 = ("pids.max", "memory.high", "memory.stat", "memory.current", "cpu.weight", "cgroup.subtree_control")
+V2 = ("pids.max", "memory.high", "memory.stat", "memory.current", "cpu.weight", "cpu.max", "cgroup.subtree_control")
 LIMITS = Limits(memory_bytes=256 * MIB, processes=64)
 HARD = str(512 * MIB)
 
@@ -65,13 +66,27 @@ def test_in_version_2_user_code_is_in_one_folder_with_all_controllers(kernel, tm
     assert found.weighs_cpu
 
 
+@pytest.mark.parametrize(("cpus", "v1", "v2"), [(0.0, "-1", "max 100000"), (1.5, "150000", "150000 100000")])
+def test_the_quota_of_the_processors_is_written_as_each_version_has_it(kernel, tmp_path, cpus, v1, v2):
+    for controller in V1:
+        (tmp_path / controller).mkdir()
+        (tmp_path / controller / "cgroup.procs").touch()
+    kernel(lambda folder: V1[folder.relative_to(tmp_path).parts[0]])
+    found = cgroup.make("one", Limits(cpus=cpus))
+    assert (found.code[1] / "cpu.cfs_quota_us").read_text() == v1
+    assert (found.code[1] / "cpu.cfs_period_us").read_text() == "100000"
+    assert found.bounds_cpu
+    assert cgroup.of_code(Limits(cpus=cpus))["cpu.max"] == v2
+
+
 def test_lower_limits_of_a_claim_are_written_too(kernel, tmp_path):
     (tmp_path / "cgroup.subtree_control").write_text("pids memory cpu")
     kernel(lambda _: V2)
     found = cgroup.make("one", Limits())
     assert (found.code[0] / "memory.high").read_text() != HARD
-    found.limit(LIMITS)
+    found.limit(replace(LIMITS, cpus=0.5))
     assert (found.code[0] / "memory.high").read_text() == HARD
+    assert (found.code[0] / "cpu.max").read_text() == "50000 100000"
     assert (found.processes / "pids.max").read_text() == str(64 + 48)
 
 
