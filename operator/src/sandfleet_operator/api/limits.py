@@ -42,7 +42,7 @@ class Limits:
     # The largest file of Linux and gVisor.
     disk_bytes: Annotated[int, at("disk", in_bytes), Bounds(10240 * MIB, MIB, 1 << 50)] = 0
     # Without a place, as memory. Infinite is no quota beside that of the container.
-    cpus: Annotated[float, Bounds(math.inf, 0.05, 1024)] = 0.0
+    cpus: Annotated[float, Bounds(math.inf, 0.05)] = 0.0
 
     def above(self, other: "Limits") -> str:
         """The name of the first limit that is larger than in `other`, or empty."""

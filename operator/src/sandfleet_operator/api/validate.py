@@ -87,7 +87,8 @@ def check_limits(limits: Limits, template: Template, *, doing: str) -> None:
         raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", too_high)
     if min(limits.max_timeout, limits.default_timeout) < 0:
         raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: a timeout is negative")
-    if limits.cpus and not LEAST_CPUS <= limits.cpus < math.inf:
+    # NaN is neither.
+    if not (limits.cpus == 0 or limits.cpus >= LEAST_CPUS):
         why = f"the limit cpus of {limits.cpus:g} is no number of at least {LEAST_CPUS:g}"
         raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", "cpus")
     if 0 < limits.open_files < LEAST_OPEN_FILES:

@@ -1,5 +1,7 @@
 """What callers may send."""
 
+import math
+
 import pytest
 from sandfleet_operator.api.errors import Code, FleetError
 from sandfleet_operator.api.limits import Limits
@@ -37,6 +39,7 @@ from support.fleet.builders import TEMPLATE, a_claim
         (a_claim(limits=Limits(max_timeout=3601.0)), "InvalidLimit", "max_timeout"),
         (a_claim(limits=Limits(open_files=5000)), "InvalidLimit", "open_files"),
         (a_claim(limits=Limits(open_files=63)), "InvalidLimit", "below 64"),
+        *((a_claim(limits=Limits(cpus=cpus)), "InvalidLimit", "at least 0.05") for cpus in (0.01, -1.0, math.nan)),
         (a_claim(limits=Limits(disk_bytes=1 << 40)), "InvalidLimit", "disk_bytes"),
         (a_claim(limits=Limits(default_timeout=-1.0)), "InvalidLimit", "negative"),
     ],
