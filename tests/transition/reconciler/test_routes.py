@@ -102,7 +102,7 @@ TABLE = [
     (SANDBOX_POOL, obj("warm"), {"namespace/team-a", "sandbox/team-a/five"}),
     # Its pods are looked for together with those of others.
     (NODE, obj("node-1", ""), set()),
-    (CONFIG_MAP, obj(), set()),
+    (CONFIG_MAP, obj("sandfleet-keys"), {"namespace/team-a"}),
 ]
 
 
