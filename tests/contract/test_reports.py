@@ -66,10 +66,10 @@ def test_a_session_that_lives_is_read_from_its_journal_with_its_plots(capsys, tm
     assert "There are no spans" in " ".join(found["missing"])
     assert "data:" in page.read_text().partition("img-src ")[2][:10]
     capsys.readouterr()
-    # Its journal remains, and says that plots are not in it.
+    # Its journal remains, with small plots in it.
     (again,) = reported(capsys, str(copy))["sessions"]
     assert [step["code"] for step in again["steps"]] == [step["code"] for step in session["steps"]]
-    assert again["steps"][0]["pictures"][0]["why"].startswith("not kept")
+    assert b64decode(again["steps"][0]["pictures"][0]["data"]) == DOT
 
 
 def test_a_session_that_is_gone_is_said_to_be_gone(capsys):
@@ -113,6 +113,9 @@ def test_a_run_is_read_from_the_checkpoint_of_its_driver_and_compared_with_anoth
         "t2": ("wrong", "it is no good", 2),
     }
     assert {one["key"]: one["end"] for one in found["other"]["sessions"]}["t2"] == "answered"
+    # Code and output stay in the checkpoint of a run that is over.
+    assert [step["output"] for step in found["sessions"][1]["steps"]] == ["2\n", "2"]
+    assert found["sessions"][1]["steps"][0]["code"] == "print(1 * 2)"
     assert all(one["seconds"] > 0 and one["wait"] is not None for one in found["sessions"])
     page = tmp_path / "page.html"
     assert main(["report", str(second), "--compare", str(first), "-o", str(page)]) == 0

@@ -127,13 +127,15 @@ class CodeActAgent:
             span.set("sandfleet.run.steps", len(conversation.steps))
             span.tell("sandfleet.run.task", task)
             span.tell("sandfleet.run.message", stop.message)
-        last = conversation.last.action if conversation.last else None
+            last = conversation.last.action if conversation.last else None
+            answer = last if isinstance(last, FinalAnswer) and stop.end is End.ANSWERED else None
+            span.tell("sandfleet.run.answer", "; ".join(map(str, answer.values)) if answer else "")
         return AgentRun(
             task=task,
             end=stop.end,
             message=observe.encodable(stop.message),
             steps=conversation.steps,
-            answer=last if isinstance(last, FinalAnswer) and stop.end is End.ANSWERED else None,
+            answer=answer,
             error=stop.error,
             recoveries=self._recoveries,
             seconds=self._clock() - began,

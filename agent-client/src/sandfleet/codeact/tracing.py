@@ -19,6 +19,11 @@ _KINDS: dict[type[object], str] = {
 }
 
 
+def kind_of(action: Action) -> str:
+    """The word for an action."""
+    return _KINDS.get(type(action), "unknown")
+
+
 def run(agent: str, conversation_id: str) -> AbstractContextManager[tracing.Recorder]:
     """One run of an agent."""
     attributes = {
@@ -31,7 +36,7 @@ def run(agent: str, conversation_id: str) -> AbstractContextManager[tracing.Reco
 
 def step(agent: str, action: Action) -> AbstractContextManager[tracing.Recorder]:
     """One step of a run."""
-    kind = _KINDS.get(type(action), "unknown")
+    kind = kind_of(action)
     return tracing.call(f"step {kind}", {"gen_ai.agent.name": agent, "sandfleet.step.kind": kind})
 
 
@@ -56,5 +61,8 @@ def end_step(span: tracing.Recorder, done: Step) -> None:
         span.set("sandfleet.outcome", done.evidence.outcome.value)
         if done.evidence.lost:
             span.set("sandfleet.lost", words(done.evidence.lost))
+    if isinstance(done.action, FinalAnswer) and done.action.execution_id:
+        # An id: with the journal, a report finds the output in which the answer stands.
+        span.set("sandfleet.answer.execution", done.action.execution_id)
     if done.verdict is Verdict.LOST:
         span.fail("environment_lost")

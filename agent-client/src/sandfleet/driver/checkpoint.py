@@ -5,7 +5,7 @@ Each write is one transaction, so a process may be killed after any of them. Wha
 - before a session is claimed: who works on the task, and the request id of the claim;
 - before the agent begins: the sandbox's id;
 - before an action is carried out: the action;
-- at the end: the result. A task with a result is never run again.
+- at the end: the result, and the steps with their output. A task with a result is never run again.
 
 A process that is gone, or has not been heard of for `DEAD_AFTER` seconds, is taken for dead: another one takes its
 tasks on, in their sandboxes. A process that was only standing still notices with its next write that a task is not its
@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,12 +156,14 @@ class Checkpoint:
         with suppress(NotOurs):
             await self._do(write)
 
-    async def finish(self, key: str, result: TaskResult) -> None:
-        """Note how a task ended. Raises NotOurs."""
+    async def finish(self, key: str, result: TaskResult, steps: Iterable[str] = ()) -> None:
+        """Note how a task ended, and its steps in the place of the actions, for reports. Raises NotOurs."""
+        rows = [(key, number, line) for number, line in enumerate(steps, 1)]
 
         def write(cursor: sqlite3.Cursor) -> None:
             self._update(cursor, key, "result = ?", json.dumps(result.to_json()))
             cursor.execute("DELETE FROM actions WHERE key = ?", (key,))
+            cursor.executemany("INSERT INTO actions VALUES (?, ?, ?)", rows)
 
         await self._do(write)
 

@@ -119,8 +119,8 @@ class FleetDriver:
         checkpoint   a file that outlives this process. A run with the same file goes on where an earlier one stopped:
                      finished tasks are not run again, and unfinished ones go on in their sandboxes as far as these
                      live. Several processes of one machine may work on one file side by side.
-        report       a page of HTML that says what became of all tasks, written at the end, also of a run that was
-                     interrupted.
+        report       a page of HTML that says what became of all tasks, with their steps and plots, written at the end,
+                     also of a run that was interrupted.
 
         Raises CheckpointError, OSError for a report that cannot be written, and what the fleet's connection raises at
         the start.
@@ -129,7 +129,7 @@ class FleetDriver:
 
         most = concurrency or self._options.concurrency
         fleet = self._fleet or await fleet_of_claim(self._claim)
-        told = RunReport(report, f"Run of {Path(sys.argv[0]).name or 'agents'}", self._clock) if report else None
+        told = RunReport(report, Path(sys.argv[0]).name or "agents", self._wall) if report else None
         path = Path(checkpoint) if checkpoint is not None else None
         kept = await asyncio.to_thread(Checkpoint, path, self._wall())
         run = _Run(self._shared(fleet, make_agent, kept, most), tasks, most, self._on_progress, self._wall)

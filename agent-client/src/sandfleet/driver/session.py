@@ -19,6 +19,7 @@ from sandfleet.driver import actions
 from sandfleet.driver.checkpoint import Checkpoint, CheckpointError, NotOurs, Taken
 from sandfleet.driver.policy import DrivenPolicy, Gaps
 from sandfleet.driver.progress import Progress, Stage
+from sandfleet.driver.report import line_of, steps_of
 from sandfleet.driver.result import Blame, Spent, TaskEnd, TaskResult
 from sandfleet.driver.sandbox import DrivenSandbox
 from sandfleet.errors import ClaimError, SandboxEnded, SandfleetError
@@ -103,7 +104,8 @@ async def work(task: AgentTask, taken: Taken, shared: Shared) -> TaskResult | No
                 taken = await shared.checkpoint.again(taken)
                 await _paused(shared, taken.attempt)
                 continue
-            await shared.checkpoint.finish(task.key, result)
+            steps = map(line_of, steps_of(result.run)) if result.run else ()
+            await shared.checkpoint.finish(task.key, result, steps)
             return result
     except NotOurs:
         return None

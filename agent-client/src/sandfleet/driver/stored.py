@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandfleet.driver.actions import from_json
 from sandfleet.driver.checkpoint import VERSION, CheckpointError, stored_result
+from sandfleet.driver.report import step_of, task_of
 from sandfleet.driver.result import TaskResult
+from sandfleet.observe.report.model import Step, Task
 
 # Of one question.
 MAX_TASKS, MAX_ACTIONS = 100_000, 200
@@ -18,13 +19,19 @@ _MAGIC = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A task. `result` is None, and `actions` are what its agent has taken so far, while it is worked on."""
+    """A task. `result` is None, and `steps` are the actions that its agent has taken so far, while it is worked on."""
 
     key: str
     attempt: int
     sandbox_id: str
     result: TaskResult | None = None
-    actions: tuple[object, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def task(self) -> Task:
+        """The task as a report has it."""
+        if self.result is None:
+            return Task(key=self.key, sandbox=self.sandbox_id, steps=self.steps, count=len(self.steps))
+        return replace(task_of(self.result, self.steps), sandbox=self.result.sandbox_id or self.sandbox_id)
 
 
 def is_database(path: Path) -> bool:
@@ -54,17 +61,17 @@ def read(path: Path) -> tuple[StoredTask, ...]:
 
 
 def _task(connection: sqlite3.Connection, key: str, attempt: int, sandbox_id: str, result: str | None) -> StoredTask:
-    if result is not None:
-        return StoredTask(key, attempt, sandbox_id, stored_result(key, result))
+    ended = None if result is None else stored_result(key, result)
     lines = connection.execute(
         "SELECT action FROM actions WHERE key = ? ORDER BY number LIMIT ?", (key, MAX_ACTIONS)
     ).fetchall()
-    return StoredTask(key, attempt, sandbox_id, actions=tuple(_action(key, line) for (line,) in lines))
+    steps = tuple(_step(key, line, number) for number, (line,) in enumerate(lines, 1))
+    return StoredTask(key, attempt, sandbox_id, ended, steps)
 
 
-def _action(key: str, line: str) -> object:
+def _step(key: str, line: str, number: int) -> Step:
     try:
-        return from_json(line)
+        return step_of(line, number)
     except (ValueError, TypeError) as error:
         raise CheckpointError(
             f"cannot read an action of {key} in the checkpoint: {error}", reason="CheckpointDamaged", subject=key

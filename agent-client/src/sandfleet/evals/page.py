@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from sandfleet.driver.page import document
 from sandfleet.evals.evaluation import Evaluation, Sample, Scored
+from sandfleet.evals.frame import document
 from sandfleet.evals.show import interval
 
 _MOST_ANSWER = 300

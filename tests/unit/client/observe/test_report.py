@@ -4,15 +4,16 @@ import hashlib
 import json
 import re
 import subprocess
+from base64 import b64encode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet.observe.report import pictures
+from sandfleet.observe.report import frames, pictures
 from sandfleet.observe.report.assemble import report
 from sandfleet.observe.report.compare import pairs
 from sandfleet.observe.report.journal import Journal, Recorded
-from sandfleet.observe.report.model import Report, Task
+from sandfleet.observe.report.model import Report, Step, Task
 from sandfleet.observe.report.page import html
 from sandfleet.observe.spans.decode import span_of_line
 from sandfleet.observe.spans.record import SpanRecord
@@ -145,7 +146,10 @@ def test_a_journal_adds_code_output_results_files_tools_and_reviews():
         an_execution(
             code={"text": "print(1)", "bytes": 8, "cut": False},
             stdout={"text": "out", "cut": True, "bytes": 9},
-            results=[{"mime": "application/zip", "bytes": 3, "sha256": "ab"}, {"mime": "text/plain", "text": "42"}],
+            results=[
+                {"mime": "application/zip", "bytes": 3, "sha256": "ab", "main": False},
+                {"mime": "text/plain", "text": "42"},
+            ],
             error={"name": "KeyError", "value": "'x'"},
             files={"changed": [{"path": "a.txt"}], "removed": ["b.txt"]},
             denied_hosts=["b.test", "c.test:81"],
@@ -156,7 +160,7 @@ def test_a_journal_adds_code_output_results_files_tools_and_reviews():
     (session,) = report("r1", a_session("one"), [journal]).sessions
     (step,) = session.steps
     assert step.code == "print(1)"
-    assert step.output == "out\n… cut: 9 bytes in all\n[application/zip, 3 bytes, not kept]\n42"
+    assert step.output == "out\n… cut: 9 bytes in all\n[application/zip, 3 bytes]\n42"
     assert (step.exception, step.files) == ("KeyError: 'x'", ("a.txt", "-b.txt"))
     assert step.hosts == ("b.test refused", "c.test:81 refused")
     assert (step.tools, step.reviews) == (("look_up: NotFound",), ("approved by ann",))
@@ -248,16 +252,86 @@ def test_plots_beyond_the_bound_are_left_out_and_counted():
 
 def test_a_checkpoint_says_how_tasks_ended_and_spans_add_their_steps():
     tasks = [
-        Task(key="one", end="wrong", is_failed=True, message="not 7", trace_id=f"{1:032x}", seconds=3.0, steps=2),
-        Task(key="two", end="answered", answer="7", sandbox="gone", seconds=1.0, steps=4),
-        Task(key="three", asked=(("run_code", "1 + 1", "add"),)),
+        Task(key="one", end="wrong", is_failed=True, message="not 7", trace_id=f"{1:032x}", seconds=3.0, count=2),
+        Task(key="two", end="answered", answer="7", sandbox="gone", seconds=1.0, count=4, failures=3),
+        Task(key="three", count=1, steps=(a_step(1, code="1 + 1", intent="add"),)),
     ]
     found = report("run.sqlite", a_session("as the span has it"), tasks=tasks)
     assert [(one.key, one.end, one.is_failed, one.count, len(one.steps)) for one in found.sessions] == [
         ("one", "wrong", True, 2, 1), ("two", "answered", False, 4, 0), ("three", "running", False, 1, 1),
     ]  # fmt: skip
+    assert [one.failures for one in found.sessions] == [1, 3, 0]
     assert found.sessions[0].message == "not 7"
     assert (found.sessions[2].steps[0].code, found.sessions[2].steps[0].intent) == ("1 + 1", "add")
+
+
+def a_step(number, **more):
+    return Step(**{"number": number, "kind": "run_code", "end": "ok", "start": 0.0, "seconds": 0.0} | more)
+
+
+def test_steps_of_spans_get_code_and_output_from_the_driver():
+    bare = [one for one in a_session("one", fails=True) if "arguments" not in str(one.attributes)]
+    bare.append(span(9, 103, 3, 800, "execute_tool run_code", f"{1:032x}", gen_ai__tool__call__id="e1"))
+    told = a_step(1, code="1 / 0", output="oh", intent="divide", exception="ZeroDivisionError: by zero")
+    task = Task(key="one", end="wrong", trace_id=f"{1:032x}", count=1, steps=(told,))
+    found = report("r1", bare, tasks=[task])
+    (step,) = found.sessions[0].steps
+    assert (step.code, step.output, step.intent, step.seconds > 0.5) == ("1 / 0", "oh", "divide", True)
+    assert "Code and output are missing" not in " ".join(found.missing)
+
+
+FRAME = """<div><style>.dataframe td { color: red }</style><table border="1" class="dataframe"><thead>
+<tr><th></th><th colspan="2">price</th></tr><tr><th>shop</th><th>mean</th><th>max</th></tr></thead><tbody>
+<tr><th rowspan="2">Bonn</th><td>1.5</td><td>&lt;b&gt;</td></tr><tr><td>2</td><td><script>x()</script>3</td></tr>
+</tbody></table></div>"""
+
+
+def test_a_data_frame_is_a_table_without_its_source_and_its_text():
+    parts = [
+        {"mime": "text/plain", "text": "shop mean", "main": True},
+        {"mime": "text/html", "text": FRAME, "main": True},
+    ]
+    recorded = a_journal(an_execution(results=[*parts, {"mime": "text/plain", "text": "42", "main": False}])).of("e1")
+    assert recorded.results == ("42",)
+    (frame,) = recorded.frames
+    assert (frame.head, frame.rows) == (2, (
+        ("", "", "price"), ("shop", "mean", "max"), ("Bonn", "1.5", "<b>"), ("", "2", "3"),
+    ))  # fmt: skip
+
+
+@given(st.text() | st.lists(st.sampled_from(
+    ["<table>", "</table>", "<tr>", "<td rowspan=9 colspan=9999>", "<th rowspan=3>", "</td>", "<thead>", "x"])).map("".join))  # fmt: skip
+def test_any_html_gives_bounded_tables_of_text(markup):
+    for frame in frames.frames(markup):
+        assert len(frame.rows) <= frames.MAX_ROWS
+        assert all(len(row) <= frames.MAX_COLUMNS + 1 for row in frame.rows)
+
+
+def test_a_result_with_a_plot_is_the_plot_alone_and_the_journal_may_have_its_bytes():
+    digest = hashlib.sha256(PNG).hexdigest()
+    drawn = {"mime": "image/png", "bytes": len(PNG), "sha256": digest, "base64": b64encode(PNG).decode()}
+    results = [{"mime": "text/plain", "text": "<Figure size 600x300>"}, drawn]
+    recorded = a_journal(an_execution(results=results)).of("e1")
+    assert (recorded.results, recorded.pictures[0].why) == ((), "")
+    forged = a_journal(an_execution(results=[drawn | {"base64": "no base64!"}])).of("e1")
+    assert not forged.pictures[0].data
+
+
+def test_an_answer_is_found_in_the_output_that_it_stands_in():
+    spans = [*a_session("one"), span(109, 101, 950, 960, "step final_answer", f"{1:032x}",
+             sandfleet__step__verdict="accepted", sandfleet__answer__execution="e1")]  # fmt: skip
+    journal = a_journal(an_execution("e1", stdout={"text": "the sum is 42\n"}))
+    (session,) = report("r1", spans, [journal]).sessions
+    assert (session.answer, session.steps[-1].output) == ("the sum is 42", "the sum is 42")
+
+
+def test_steps_whose_agent_is_not_over_are_one_session():
+    trace, box = "c" * 32, {"sandfleet__sandbox__id": "box"}
+    steps = [
+        span(n, 99, n * 10, n * 10 + 5, "step run_code", trace, gen_ai__agent__name="clerk", **box) for n in (1, 2, 3)
+    ]
+    (session,) = report("box", steps).sessions
+    assert (session.key, len(session.steps)) == ("agent clerk in sandbox box", 3)
 
 
 def test_two_runs_are_compared_task_by_task():
@@ -328,3 +402,25 @@ def test_a_report_of_ten_thousand_steps_draws_what_is_looked_at(tmp_path):
     assert "Show more (9800 left)" in body
     # Of code that is not looked at the first line names its step.
     assert "print(1)\nprint(1)" not in body
+
+
+@pytest.mark.process
+def test_a_session_opens_what_failed_what_was_drawn_and_the_answer(tmp_path):
+    drawn = pictures.made(PNG)
+    steps = (
+        a_step(1, code="load()", output="rows"),
+        a_step(2, code="df.prise", end="error", is_failed=True, exception="AttributeError: prise"),
+        a_step(3, code="plot()", pictures=(drawn,)),
+        a_step(4, kind="final_answer", end="accepted", output="Bonn"),
+    )
+    task = Task(
+        key="t", end="answered", prompt="Which shop sells most?", answer="Bonn", count=4, failures=1, steps=steps
+    )
+    page = shown(tmp_path, report("run.html", [], tasks=[task]))
+    assert "<title>Which shop sells most? · Sandfleet</title>" in page
+    body = page.partition('<main id="page">')[2].partition("</main>")[0]
+    assert "<h1>Which shop sells most?</h1>" in body
+    assert "Went well: answered." in body
+    assert body.count("<details") - body.count("open=") == 2  # the first step, and what is missing
+    assert body.count("<img") == 1
+    assert body.index("Answer") < body.index("<h2>Steps")

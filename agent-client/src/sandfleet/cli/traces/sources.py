@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from sandfleet.cli.journals import files
 from sandfleet.cli.traces import live
-from sandfleet.codeact.conversation import FinalAnswer, RunCode, RunCommand
 from sandfleet.driver import stored
 from sandfleet.observe.report.assemble import report
 from sandfleet.observe.report.journal import Journal
-from sandfleet.observe.report.model import Report, Task
+from sandfleet.observe.report.model import Report
 from sandfleet.observe.spans.record import SANDBOX, SpanRecord
 from sandfleet.observe.spans.store import MAX_READ, read
 
@@ -24,7 +22,7 @@ def report_of(asked: str, spans: Path, exported: Sequence[Path]) -> Report:
     """
     path = Path(asked)
     if stored.is_database(path):
-        tasks = tuple(map(task, stored.read(path)))
+        tasks = tuple(one.task() for one in stored.read(path))
         traces = [one.trace_id for one in tasks if one.trace_id]
         found, missing = _spans(spans, traces or [asked])
         running = [one.sandbox for one in tasks if one.sandbox and not one.end]
@@ -61,38 +59,3 @@ def journal(path: Path) -> Journal:
     for record in files.records_of(str(path)):
         found.take(record.kind, record.body, record.at)
     return found
-
-
-def task(one: stored.StoredTask) -> Task:
-    """A task as a report has it."""
-    result = one.result
-    if result is None:
-        asked = tuple(map(_action, one.actions))
-        return Task(key=one.key, sandbox=one.sandbox_id, asked=asked, steps=len(asked))
-    spent = result.spent
-    return Task(
-        key=one.key,
-        end=result.end.value,
-        is_failed=not result.ok,
-        message=result.message,
-        answer="; ".join(result.answer),
-        trace_id=result.trace_id,
-        sandbox=result.sandbox_id or one.sandbox_id,
-        seconds=spent.seconds,
-        wait=spent.claim_seconds,
-        tokens=spent.input_tokens + spent.output_tokens,
-        cpu=spent.cpu_seconds,
-        steps=result.steps,
-    )
-
-
-def _action(action: object) -> tuple[str, str, str]:
-    """Kind, code and intent."""
-    match action:
-        case RunCode():
-            return "run_code", action.code, action.intent
-        case RunCommand():
-            return "run_command", action.command if isinstance(action.command, str) else json.dumps(action.command), ""
-        case FinalAnswer():
-            return "final_answer", "", str(action.value)
-    return "other", "", ""

@@ -28,12 +28,22 @@ def report(
     journals: Iterable[Journal] = (),
     tasks: Iterable[Task] = (),
     missing: Iterable[str] = (),
+    *,
+    facts: Iterable[str] = (),
 ) -> Report:
     """Make the report of a session or a run. `missing`: what is known to be missing already."""
-    roots, kept = trees(spans), list(journals)
+    roots, kept, tasks = trees(spans), list(journals), list(tasks)
     found = [*_traced(traced.sessions_in(roots), kept)]
-    made = _bounded(_with_tasks(found, list(tasks))[:MAX_SESSIONS])
-    return Report(name=name, sessions=made, missing=(*missing, *_missing(made, spans, roots, bool(kept))))
+    every = _with_tasks(found, tasks)
+    if len(every) > MAX_SESSIONS:
+        missing = (
+            *missing,
+            f"{len(every) - MAX_SESSIONS} sessions that went well are missing: a page has {MAX_SESSIONS}.",
+        )
+        every = sorted(every, key=lambda one: not one.is_failed)[:MAX_SESSIONS]
+    made = _bounded(every)
+    told = (*missing, *_missing(made, spans, roots, has_journal=bool(kept), has_tasks=any(one.steps for one in tasks)))
+    return Report(name=name, sessions=made, missing=told, facts=tuple(facts))
 
 
 def _traced(found: Sequence[traced.Traced], journals: Sequence[Journal]) -> Iterator[Session]:
@@ -69,6 +79,7 @@ def _of_journal(journal: Journal) -> Session:
         began=start,
         seconds=max(step.start + step.seconds for step in steps),
         count=len(steps),
+        failures=sum(step.is_failed for step in steps),
         steps=steps,
         bars=tuple(_bar(step) for step in steps),
     )
@@ -96,15 +107,11 @@ def _with_tasks(sessions: Sequence[Session], tasks: Sequence[Task]) -> list[Sess
 
 
 def _of_task(task: Task) -> Session:
-    steps = tuple(
-        Step(number=place, kind=kind, end="recorded", start=0.0, seconds=0.0, code=code, intent=intent)
-        for place, (kind, code, intent) in enumerate(task.asked, 1)
-    )
-    return _told(Session(key=task.key, end="", is_failed=False, seconds=task.seconds, steps=steps), task)
+    return _told(Session(key=task.key, end="", is_failed=False, seconds=task.seconds), task)
 
 
 def _told(session: Session, task: Task) -> Session:
-    """The checkpoint has the last word on how a task ended."""
+    """The driver has the last word on how a task ended."""
     return replace(
         session,
         key=task.key,
@@ -112,24 +119,45 @@ def _told(session: Session, task: Task) -> Session:
         trace_id=session.trace_id or task.trace_id,
         end=task.end or "running",
         is_failed=task.is_failed,
+        blame=task.blame,
         message=task.message or session.message if task.is_failed else task.message,
-        answer=task.answer,
+        task=session.task or task.prompt,
+        answer=task.answer or session.answer,
+        began=session.began or task.began,
         wait=task.wait if task.end else session.wait,
         seconds=task.seconds if task.end else session.seconds,
         tokens=task.tokens or session.tokens,
         cpu=task.cpu or session.cpu,
-        count=task.steps or len(session.steps),
+        count=task.count or len(session.steps),
+        failures=task.failures or session.failures,
+        steps=_together(session.steps, task.steps),
+    )
+
+
+def _together(traced_: Sequence[Step], told: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps of spans with what the driver knows of them; those that say what was run where they do not match."""
+    if len(traced_) != len(told):
+        return tuple(told if told and not any(step.code for step in traced_) else traced_)
+    names = ("intent", "code", "output", "exception", "pictures")
+    return tuple(
+        replace(step, **{name: getattr(step, name) or getattr(other, name) for name in names})
+        for step, other in zip(traced_, told, strict=True)
     )
 
 
 def _missing(
-    sessions: Sequence[Session], spans: Sequence[SpanRecord], roots: Iterable[Node], has_journal: bool
+    sessions: Sequence[Session],
+    spans: Sequence[SpanRecord],
+    roots: Iterable[Node],
+    *,
+    has_journal: bool,
+    has_tasks: bool,
 ) -> list[str]:
     steps = [step for session in sessions for step in session.steps]
     said = []
     if not any(step.code for step in steps):
         said.append(_NO_CODE)
-    elif not has_journal:
+    elif not has_journal and not has_tasks:
         said.append(_NO_JOURNAL)
     if not spans:
         return [_NO_SPANS, *said]

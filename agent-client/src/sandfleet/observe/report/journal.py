@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet.observe.report import pictures
+from sandfleet.observe.report.frames import Frame, frames
 from sandfleet.observe.report.pictures import Picture
 
 # Of one text, one list and one word; executions of one journal.
@@ -35,6 +36,7 @@ class Recorded:
     code: str = ""
     output: str = ""
     results: tuple[str, ...] = ()
+    frames: tuple[Frame, ...] = ()
     pictures: tuple[Picture, ...] = ()
     error: str = ""
     rollback: str = ""
@@ -102,7 +104,7 @@ def _recorded(body: Mapping[str, Any], at: float) -> Recorded:
     changed = [_word(mapping(one).get("path")) for one in items(files.get("changed"))[:MAX_ITEMS]]
     removed = [f"-{_word(one)}" for one in items(files.get("removed"))[:MAX_ITEMS]]
     results = [mapping(one) for one in items(body.get("results"))[:MAX_ITEMS]]
-    drawn = [pictures.recorded(one) for one in results]
+    shown = [_displayed(parts) for parts in _grouped(results)]
     seconds = _number(body.get("seconds"))
     return Recorded(
         kind="run_code" if body.get("type") == "cell" else "run_command",
@@ -113,8 +115,9 @@ def _recorded(body: Mapping[str, Any], at: float) -> Recorded:
         reason=_word(body.get("reason")),
         code=_code(body),
         output="\n".join(filter(None, (_text(body.get("stdout")), _text(body.get("stderr"))))),
-        results=tuple(_result(one) for one, picture in zip(results, drawn, strict=True) if picture is None),
-        pictures=tuple(picture for picture in drawn if picture is not None),
+        results=tuple(one for one in shown if isinstance(one, str)),
+        frames=tuple(frame for one in shown if isinstance(one, tuple) for frame in one),
+        pictures=tuple(one for one in shown if isinstance(one, Picture)),
         error=f"{error.get('name', '')}: {error.get('value', '')}"[:MAX_TEXT] if error else "",
         rollback=_rolled_back(mapping(body.get("rollback"))),
         lost=", ".join(_word(one) for one in items(body.get("lost"))[:MAX_ITEMS]),
@@ -147,11 +150,34 @@ def _review(body: Mapping[str, Any]) -> str:
     return f"{said}: {why}" if why else said
 
 
-def _result(result: Mapping[str, Any]) -> str:
-    text = result.get("text")
-    if isinstance(text, str):
-        return text[:MAX_TEXT]
-    return f"[{_word(result.get('mime'))}, {_word(result.get('bytes'))} bytes, not kept]"
+def _grouped(results: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Mapping[str, Any]]]:
+    """The parts of each result by their types: a record has them one after the other."""
+    parts: dict[str, Mapping[str, Any]] = {}
+    main = None
+    for one in results:
+        mime = _word(one.get("mime"))
+        if parts and (mime in parts or one.get("main") != main):
+            yield parts
+            parts = {}
+        parts[mime], main = one, one.get("main")
+    if parts:
+        yield parts
+
+
+def _displayed(parts: Mapping[str, Mapping[str, Any]]) -> str | Picture | tuple[Frame, ...]:
+    """What a notebook would show of a result: its picture, its tables, or its text."""
+    drawn = [picture for picture in map(pictures.recorded, parts.values()) if picture is not None]
+    if drawn:
+        return next((picture for picture in drawn if picture.data), drawn[0])
+    texts = {mime: text[:MAX_TEXT] for mime, one in parts.items() if isinstance(text := one.get("text"), str)}
+    found = frames(texts.get("text/html", ""))
+    if found:
+        return found
+    best = next((texts[mime] for mime in ("text/plain", "text/markdown", *texts) if mime in texts), None)
+    if best is not None:
+        return best
+    mime, first = next(iter(parts.items()))
+    return f"[{mime}, {_word(first.get('bytes'))} bytes]"
 
 
 def _code(body: Mapping[str, Any]) -> str:

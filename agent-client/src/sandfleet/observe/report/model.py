@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sandfleet.observe.report.frames import Frame
 from sandfleet.observe.report.pictures import Picture
 
 # Of one page.
-MAX_SESSIONS, MAX_BARS = 2_000, 200_000
+MAX_SESSIONS, MAX_BARS = 20_000, 200_000
 # Characters of all texts of a page.
 MAX_TEXTS = 64_000_000
 
@@ -30,6 +31,7 @@ class Step:
     intent: str = ""
     code: str = ""
     output: str = ""
+    frames: tuple[Frame, ...] = ()
     pictures: tuple[Picture, ...] = ()
     # "done", or "refused: WHY".
     rollback: str = ""
@@ -66,40 +68,45 @@ class Session:
     wait: float | None = None
     tokens: int = 0
     cpu: float = 0.0
-    # How many steps it took, also where the steps themselves are not known.
+    # How many steps it took and how many of them failed, also where the steps themselves are not known.
     count: int = 0
+    failures: int = 0
+    # Whose failure the end is, where the driver of a run says so.
+    blame: str = ""
     steps: tuple[Step, ...] = ()
     bars: tuple[tuple[int, str, str, float, float, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task of a run as its checkpoint has it. `end` is empty while it is worked on.
-
-    `asked`: kind, code and intent of each action, which a checkpoint has until the task has ended.
-    """
+    """A task of a run as its driver knows it. `end` is empty while it is worked on; `steps` may be fewer than `count`."""
 
     key: str
     end: str = ""
     is_failed: bool = False
+    blame: str = ""
     message: str = ""
+    prompt: str = ""
     answer: str = ""
     trace_id: str = ""
     sandbox: str = ""
+    began: float = 0.0
     seconds: float = 0.0
     wait: float = 0.0
     tokens: int = 0
     cpu: float = 0.0
-    steps: int = 0
-    asked: tuple[tuple[str, str, str], ...] = ()
+    count: int = 0
+    failures: int = 0
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A session or a run. `missing`: what would tell more, one sentence each."""
+    """A session or a run. `missing`: what would tell more, and `facts` about all of it, one sentence each."""
 
     name: str
     sessions: tuple[Session, ...]
     missing: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     # The run that it is compared with.
     other: Report | None = field(default=None)

@@ -26,7 +26,9 @@ def html(found: Report) -> str:
     allowed = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
     )
-    name = escape(f"{found.name} · Sandfleet")
+    only = found.sessions[0] if len(found.sessions) == 1 and found.other is None else None
+    title = (only.task.strip().partition("\n")[0][:120] or only.key) if only else found.name
+    name = escape(f"{title} · Sandfleet")
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
@@ -51,7 +53,7 @@ def _data(found: Report) -> str:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A value of the model as JSON has it, without a copy of what is in it."""
+    """Return a value of the model as JSON has it, without a copy of what is in it."""
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 

@@ -12,7 +12,7 @@ PNG, SVG = "image/png", "image/svg+xml"
 # Bytes of one picture and of all of a session; pictures of a session; width times height of one.
 MAX_BYTES, MAX_ALL, MAX_PICTURES, MAX_PIXELS = 2 << 20, 16 << 20, 200, 1 << 24
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
-_NOT_KEPT = "not kept: a journal has its digest alone"
+_NOT_KEPT = "not kept: the journal has its digest alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,23 @@ class Picture:
 
 
 def recorded(result: Mapping[str, Any]) -> Picture | None:
-    """The picture that a record's result names; None where it is none. A small SVG stands in the record itself."""
+    """The picture that a record's result names; None where it is none. Small ones stand in the record itself."""
     mime, size, digest = result.get("mime"), result.get("bytes"), result.get("sha256")
     if mime not in {PNG, SVG} or not isinstance(size, int) or not isinstance(digest, str):
         return None
     found = Picture(mime=mime, size=size, sha256=digest[:64])
-    text = result.get("text")
-    return shown(found, text.encode("utf-8", "replace")) if isinstance(text, str) else found
+    text, coded = result.get("text"), result.get("base64")
+    if isinstance(text, str):
+        return shown(found, text.encode("utf-8", "replace"))
+    try:
+        return shown(found, base64.b64decode(coded)) if isinstance(coded, str) else found
+    except ValueError:
+        return replace(found, why="not shown: its bytes are not those of the journal")
+
+
+def made(data: bytes) -> Picture:
+    """A PNG that this process has itself."""
+    return shown(Picture(mime=PNG, size=len(data), sha256=hashlib.sha256(data).hexdigest()), data)
 
 
 def shown(picture: Picture, data: bytes) -> Picture:

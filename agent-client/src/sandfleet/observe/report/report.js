@@ -66,7 +66,18 @@ function tail(text, lines) {
   return all.length > lines ? `… ${all.length - lines} lines\n${all.slice(-lines).join("\n")}` : all.join("\n");
 }
 
-function failures(session) { return session.steps.filter((step) => step.is_failed).length; }
+function failures(session) { return session.failures; }
+
+// A task says more than the name of its agent; its first line is enough of it.
+function title(session) { return firstLine(session.task) || session.key; }
+
+// What few readers ask for is behind a switch: phases, processors, ids.
+function switchOf() {
+  const button = make("button", { class: "more", onclick: () => { page.classList.toggle("inner"); said(); } });
+  function said() { button.textContent = page.classList.contains("inner") ? "Hide internals" : "Show internals"; }
+  said();
+  return button;
+}
 function steps(session) { return session.steps.length || session.count; }
 
 function tiles(pairs) {
@@ -111,9 +122,32 @@ function histogram(name, values) {
   return box;
 }
 
+// How many sessions had a sandbox at each moment, and above them how many waited for one.
+function overTime(sessions) {
+  const known = sessions.filter((one) => one.began > 0);
+  const box = make("div", { class: "chart" }, make("p", { class: "label" }, "sessions over time"));
+  if (known.length < 2) return null;
+  const first = known.reduce((least, one) => Math.min(least, one.began), Infinity);
+  const last = known.reduce((most, one) => Math.max(most, one.began + (one.wait || 0) + one.seconds), 0);
+  const step = (last - first) / 119 || 1;
+  const [working, both] = [new Array(121).fill(0), new Array(121).fill(0)];
+  for (const { began, wait, seconds } of known) {
+    const [from, open, until] = [began, began + (wait || 0), began + (wait || 0) + seconds].map((at) => Math.floor((at - first) / step));
+    for (let place = from; place < Math.max(until, from + 1); place += 1) { both[place] += 1; working[place] += place >= open; }
+  }
+  const most = Math.max(...both);
+  const area = (counts, kind) => drawing("polygon", { class: kind,
+    points: `0,98 ${counts.slice(0, 120).map((count, place) => `${place * 2},${98 - (count / most) * 96}`).join(" ")} 238,98` });
+  box.append(drawing("svg", { viewBox: "0 0 240 100", preserveAspectRatio: "none", role: "img", "aria-label": "sessions over time" },
+    area(both, "waiting"), area(working, "working")),
+  make("p", { class: "dim" }, `0 to ${time(last - first)} · at most ${most} at once`,
+    ...(both.some((count, place) => count > working[place]) ? [make("span", { class: "waiting" }, " ■"), " waiting for a sandbox"] : [])));
+  return box;
+}
+
 function missing(parent) {
   if (data.missing.length) {
-    parent.append(make("details", {}, make("summary", {}, `What is missing in this report (${data.missing.length})`),
+    parent.append(make("details", { class: "internal" }, make("summary", {}, `What is missing in this report (${data.missing.length})`),
       make("div", { class: "body dim" }, ...data.missing.map((one) => make("p", {}, one)))));
   }
 }
@@ -121,7 +155,7 @@ function missing(parent) {
 function runView() {
   const sessions = data.sessions;
   const bad = sessions.map((session, index) => [session, index]).filter(([session]) => session.is_failed);
-  page.replaceChildren(make("h1", {}, `Run ${data.name}`));
+  page.replaceChildren(make("nav", {}, switchOf()), make("h1", {}, `Run ${data.name}`));
   page.append(make("div", { class: `verdict ${bad.length ? "bad" : ""}` }, make("b", {},
     bad.length ? `${bad.length} of ${sessions.length} sessions went wrong.` : `All ${sessions.length} sessions went well.`),
     ...(bad.length ? [make("span", {}, ` The first: ${bad[0][0].key}: ${bad[0][0].message || words(bad[0][0].end)} `),
@@ -129,26 +163,32 @@ function runView() {
   const total = (pick) => sessions.reduce((sum, session) => sum + (pick(session) || 0), 0);
   page.append(tiles([["sessions", String(sessions.length)], ["steps", String(total(steps))],
     ["failed steps", String(total(failures))], ["time in all", time(total((one) => one.seconds))], ["CPU in all", time(total((one) => one.cpu))],
-    ["tokens", count(total((one) => one.tokens))]]));
-  missing(page);
+    ["tokens", count(total((one) => one.tokens))]]), ...data.facts.map((one) => make("p", { class: "dim" }, one)));
   const counts = new Map();
-  for (const session of sessions) counts.set(session.end, (counts.get(session.end) || 0) + 1);
-  page.append(make("h2", {}, "Outcomes"), table(["outcome", "sessions", "share"], [...counts].sort((a, b) => b[1] - a[1])
-    .map(([name, count]) => [words(name), number(String(count)), number(`${((count / sessions.length) * 100).toFixed(0)} %`)])));
+  for (const { end, blame } of sessions) counts.set(end, [((counts.get(end) || [0])[0]) + 1, blame]);
+  page.append(make("h2", {}, "Outcomes"), table(["outcome", "sessions", "share", "whose failure"],
+    [...counts].sort((a, b) => b[1][0] - a[1][0]).map(([name, [count, blame]]) =>
+      [words(name), number(String(count)), number(`${((count / sessions.length) * 100).toFixed(0)} %`), blame])));
   page.append(make("h2", {}, "Times"), make("div", { class: "charts" },
     histogram("a session", sessions.map((one) => one.seconds)),
     histogram("wait for a sandbox", sessions.map((one) => one.wait).filter((one) => one !== null)),
-    histogram("a step", sessions.flatMap((one) => one.steps.map((step) => step.seconds)))));
+    histogram("a step", sessions.flatMap((one) => one.steps.map((step) => step.seconds))), overTime(sessions)));
   if (data.pairs) comparison();
   if (bad.length) {
-    page.append(make("h2", {}, "What went wrong"), table(["session", "end", "why"], bad.map(([session, index]) =>
-      [link(index, session.key), end(session), session.message])));
+    const reasons = new Map();
+    for (const [{ message }] of bad) reasons.set(message, (reasons.get(message) || 0) + 1);
+    page.append(make("h2", {}, "What went wrong"));
+    if (reasons.size > 1 && reasons.size < bad.length) {
+      page.append(table(["sessions", "why"], [...reasons].sort((a, b) => b[1] - a[1]).map(([why, count]) => [number(String(count)), why])));
+    }
+    page.append(table(["session", "end", "why"], bad.map(([session, index]) => [link(index, session.key), end(session), session.message])));
   }
   const rows = sessions.map((session, index) => [session, index]).sort((a, b) => b[0].seconds - a[0].seconds);
   page.append(make("h2", {}, "All sessions, the slowest first"), table(
     ["session", "end", "time", "wait", "steps", "failed", "tokens", "CPU"], rows.map(([session, index]) =>
       [link(index, session.key), end(session), number(time(session.seconds)), number(time(session.wait)),
         number(String(steps(session))), number(count(failures(session))), number(count(session.tokens)), number(time(session.cpu))])));
+  missing(page);
 }
 
 function comparison() {
@@ -173,7 +213,7 @@ function comparison() {
 function pairView(place) {
   const pair = data.pairs[place];
   const [before, after] = [data.other.sessions[pair.before], data.sessions[pair.after]];
-  page.replaceChildren(make("nav", {}, make("a", { href: "#" }, `← Run ${data.name}`)), make("h1", {}, pair.key));
+  page.replaceChildren(make("nav", {}, make("a", { href: "#" }, `← Run ${data.name}`), switchOf()), make("h1", {}, pair.key));
   const first = pair.rows.find((row) => !row[2]);
   const shown = first && (first[1] < 0 ? before.steps[first[0]] : after.steps[first[1]]).number;
   page.append(make("div", { class: `verdict ${after.is_failed ? "bad" : ""}` },
@@ -193,7 +233,7 @@ function pairView(place) {
 }
 
 function part(name, text) {
-  return text ? [make("p", { class: "label" }, name), make("pre", {}, text)] : [];
+  return text ? [...(name ? [make("p", { class: "label" }, name)] : []), make("pre", {}, text)] : [];
 }
 
 // Plots are images of the page itself: nothing in them runs, and nothing is loaded.
@@ -203,23 +243,34 @@ function plot(picture) {
   return make("img", { class: "plot", alt: said, src: `data:${picture.mime};base64,${picture.data}` });
 }
 
+// A data frame as its cell has displayed it.
+function frame({ rows, head }) {
+  const cell = (name, text) => make(name, /^[-+]?[\d.,]+([eE][-+]?\d+)?%?$/.test(text) ? { class: "num" } : {}, text);
+  return make("div", { class: "scroll frame" }, make("table", {},
+    make("thead", {}, ...rows.slice(0, head).map((row) => make("tr", {}, ...row.map((text) => make("th", {}, text))))),
+    make("tbody", {}, ...rows.slice(head).map((row) => make("tr", {}, ...row.map((text, place) => cell(place ? "td" : "th", text)))))));
+}
+
 function stepBody(step) {
+  const notes = [step.lost && `Lost: ${step.lost}.`, step.rollback === "done" ? "Its variables were rolled back."
+    : step.rollback && `Its variables were not rolled back: ${step.rollback.replace("refused: ", "")}.`,
+    step.hosts?.length && `hosts: ${step.hosts.join(", ")}`].filter(Boolean);
   const facts = [step.reason && `reason ${step.reason}`, step.blame && `blame ${step.blame}`,
-    step.lost && `lost ${step.lost}`, step.rollback && `rollback ${step.rollback}`,
     `started after ${time(step.start)}`, step.cpu && `CPU ${time(step.cpu)}`, step.memory && `memory ${size(step.memory)}`,
-    step.hosts?.length && `hosts: ${step.hosts.join(", ")}`, step.changed && `${step.changed} files changed`, step.tokens && `${step.tokens} tokens`].filter(Boolean);
-  return make("div", { class: "body" }, make("p", { class: "dim" }, facts.join(" · ")),
-    ...part("error", step.exception), ...part("code", step.code), ...part("output", step.output),
-    ...step.pictures.map(plot), ...part("files", step.files.join("\n")), ...part("tools", step.tools.join("\n")),
+    step.changed && `${step.changed} files changed`, step.tokens && `${step.tokens} tokens`].filter(Boolean);
+  return make("div", { class: "body" }, ...part("", step.code), ...part("error", step.exception),
+    ...(notes.length ? [make("p", { class: "dim" }, notes.join(" "))] : []), ...part(step.code ? "output" : "", step.output),
+    ...step.frames.map(frame), ...step.pictures.map(plot), make("p", { class: "dim internal" }, facts.join(" · ")), ...part("files", step.files.join("\n")), ...part("tools", step.tools.join("\n")),
     ...part("reviews", step.reviews.join("\n")));
 }
 
 function stepView(step, open) {
   const made = make("details", { class: step.is_failed ? "bad" : "", id: `step-${step.number}` },
     make("summary", {}, make("b", { class: step.is_failed ? "failed" : "" }, `${step.number}`),
-      make("span", { class: "grow" }, step.intent || firstLine(step.code) || words(step.kind)),
+      make("span", { class: "grow" }, step.intent || firstLine(step.code) || (step.end === "accepted" && firstLine(step.output)) || words(step.kind)),
       ...(["ok", "accepted", "recorded"].includes(step.end) ? [] : [make("span", { class: "tag failed" },
         words(step.end) + (step.exception ? `: ${step.exception.split(":")[0]}` : ""))]),
+      ...(step.frames.length ? [make("span", { class: "tag" }, "table")] : []),
       ...(step.rollback === "done" ? [make("span", { class: "tag" }, "rolled back")] : []),
       ...(step.review ? [make("span", { class: "tag" }, `reviewed for ${time(step.review)}`)] : []),
       ...(step.pictures.length ? [make("span", { class: "tag" }, step.pictures.length > 1 ? `${step.pictures.length} plots` : "plot")] : []),
@@ -227,7 +278,8 @@ function stepView(step, open) {
       make("span", { class: "dim" }, time(step.seconds))));
   const fill = () => { if (made.open && !made.querySelector(".body")) made.append(stepBody(step)); };
   made.addEventListener("toggle", fill);
-  if (open === true) { made.open = true; fill(); }
+  // What a reader looks for stands open: what failed, what was drawn, and the answer.
+  if (open === true || step.is_failed || step.pictures.some((one) => one.data) || step.end === "accepted") { made.open = true; fill(); }
   return made;
 }
 
@@ -237,6 +289,12 @@ function waterfall(session) {
   const around = make("div", { class: "fall" });
   const total = session.bars.reduce((most, bar) => Math.max(most, bar[3] + bar[4]), 1e-6);
   const services = [...new Set(session.bars.map((bar) => bar[2]))];
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => {
+    const tick = make("span", {}, time((total * share) / 1e3));
+    tick.style.left = `${share * 100}%`;
+    return tick;
+  });
+  around.append(make("div", { class: "span axis dim" }, make("span", {}, services.join(", ")), make("div", { class: "track" }, ...ticks), make("span")));
   lazily(around, session.bars, ([depth, name, service, start, length, bad]) => {
     const bar = make("i", { class: `s${services.indexOf(service) % 4} ${bad ? "bad" : ""}` });
     bar.style.left = `${(start / total) * 100}%`;
@@ -284,10 +342,12 @@ function verdict(session, bad, last, show) {
 function sessionView(index) {
   const session = data.sessions[index];
   page.replaceChildren();
-  if (data.sessions.length > 1 || data.pairs) page.append(make("nav", {}, make("a", { href: "#" }, `← Run ${data.name}`)));
-  page.append(make("h1", {}, session.key));
-  page.append(make("p", { class: "dim" }, [session.sandbox && !session.key.endsWith(session.sandbox) && `sandbox ${session.sandbox}`,
-    session.trace_id && `trace ${session.trace_id}`, moment(session.began)].filter(Boolean).join(" · ")));
+  page.append(make("nav", {}, ...(data.sessions.length > 1 || data.pairs ? [make("a", { href: "#" }, `← Run ${data.name}`)] : []), switchOf()));
+  const heading = title(session);
+  page.append(make("h1", {}, heading));
+  page.append(make("p", { class: "dim" }, [heading !== session.key && session.key,
+    session.sandbox && !session.key.endsWith(session.sandbox) && `sandbox ${session.sandbox}`, moment(session.began)].filter(Boolean).join(" · ")));
+  if (session.trace_id) page.append(make("p", { class: "dim internal" }, `trace ${session.trace_id}`));
   const bad = session.steps.filter((step) => step.is_failed);
   const last = session.is_failed ? bad[bad.length - 1] : null;
   const list = make("div");
@@ -298,14 +358,14 @@ function sessionView(index) {
     found.open = true;
     found.scrollIntoView({ block: "center" });
   }));
-  page.append(tiles([["time", time(session.seconds)], ["wait for a sandbox", time(session.wait)],
-    ["steps", `${steps(session)}`], ["failed steps", `${bad.length}`], ["CPU", session.cpu ? time(session.cpu) : "–"],
-    ["tokens", count(session.tokens)]]));
+  if (session.answer) page.append(make("div", { class: "answer" }, ...part("Answer", session.answer)));
+  page.append(tiles([["time", time(session.seconds)], ["steps", `${steps(session)}`], ["failed steps", `${failures(session)}`],
+    ...(session.wait === null ? [] : [["wait for a sandbox", time(session.wait)]]),
+    ...(session.cpu ? [["CPU", time(session.cpu)]] : []), ...(session.tokens ? [["tokens", String(session.tokens)]] : [])]));
+  if (session.task !== heading) page.append(...part("task", session.task));
+  page.append(make("h2", {}, "Steps"), session.steps.length ? list : make("p", { class: "dim" }, "None are known."));
+  if (session.bars.length) page.append(make("section", { class: "internal" }, make("h2", {}, "Where the time went"), waterfall(session)));
   missing(page);
-  page.append(...part("task", session.task), ...part("answer", session.answer));
-  page.append(make("div", { class: "columns" },
-    make("section", {}, make("h2", {}, "Steps"), session.steps.length ? list : make("p", { class: "dim" }, "none are known")),
-    make("section", {}, make("h2", {}, "Where the time went"), waterfall(session))));
 }
 
 function draw() {

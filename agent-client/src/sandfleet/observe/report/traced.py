@@ -19,6 +19,7 @@ _CLAIM = "FleetService/Claim"
 _MOST_HOSTS = 16
 _CALL_ID = "gen_ai.tool.call.id"
 _WAIT = "sandfleet.claim.wait_seconds"
+_VERDICT, _ANSWER = "sandfleet.step.verdict", "sandfleet.answer.execution"
 GOOD = frozenset({"answered", "ok"})
 _NUMBERS = {
     "cpu": "sandfleet.usage.cpu_seconds",
@@ -69,7 +70,11 @@ def sessions_in(roots: Iterable[Node]) -> list[Traced]:
         if root.span.name.endswith(_CLAIM):
             claims.append(found)
         elif _is_agent(root):
-            agents.append(found)
+            same = [one for one in agents if root.is_orphan and _are_parts(one.roots[0], root)]
+            if same:
+                same[0].roots.append(root)
+            else:
+                agents.append(found)
         elif any(_CALL_ID in one.span.attributes for _, one in root.walk()):
             loose.append(found)
     made = list(agents)
@@ -91,6 +96,11 @@ def _is_agent(root: Node) -> bool:
     return TASK_KEY in root.span.attributes or any(one.span.name.startswith("step ") for _, one in root.walk())
 
 
+def _are_parts(one: Node, other: Node) -> bool:
+    """Whether two trees are parts of one agent's work whose own span is missing: it is exported at its end."""
+    return one.is_orphan and one.span.trace_id == other.span.trace_id
+
+
 def session(found: Traced, journal: Journal, unseen: Sequence[Recorded] = ()) -> Session:
     """Make the session of its spans, and of what its journal adds. `unseen`: executions of which there is no span."""
     nodes, start, root = list(found.walk()), found.start, found.roots[0].span
@@ -99,26 +109,39 @@ def session(found: Traced, journal: Journal, unseen: Sequence[Recorded] = ()) ->
     if unseen:
         steps = _with_unseen(steps, unseen, start / 1e9 - _clock_offset(found, journal))
     end, bad = verdict(steps, text(said, "sandfleet.run.end"))
+    answer = text(said, "sandfleet.run.answer") or _answered(nodes, journal)
+    steps = tuple(replace(one, output=one.output or answer) if one.end == "accepted" else one for one in steps)
     waits = [node.span.seconds for _, node in nodes if node.span.name.endswith(_CLAIM)]
     is_agents = _is_agent(found.roots[0])
     ended = max(one.span.end for one in found.roots)
+    name = text(said, "gen_ai.agent.name") if is_agents else ""
+    box = f"sandbox {found.sandbox}" if found.sandbox else root.name
     return Session(
-        key=text(said, TASK_KEY) or (root.name if is_agents or not found.sandbox else f"sandbox {found.sandbox}"),
+        key=text(said, TASK_KEY) or (f"agent {name} in {box}" if name else box),
         trace_id=found.trace_id,
         sandbox=found.sandbox,
         end=end,
         is_failed=end not in GOOD,
         message=(text(said, "sandfleet.run.message") or (said_of(bad) if bad else "")) if end not in GOOD else "",
         task=text(said, "sandfleet.run.task"),
+        answer=answer,
         began=start / 1e9,
         seconds=(ended - min(root.start, start)) / 1e9,
         wait=number(said, _WAIT) if _WAIT in said else (waits[0] if waits else None),
         tokens=sum(step.tokens for step in steps) or _tokens(said),
         cpu=sum(step.cpu for step in steps),
         count=len(steps),
+        failures=sum(step.is_failed for step in steps),
         steps=steps,
         bars=tuple(_bar(depth, node, start) for depth, node in nodes[:MAX_BARS]),
     )
+
+
+def _answered(nodes: Sequence[tuple[int, Node]], journal: Journal) -> str:
+    """The output in which the accepted answer stands, where a journal has it."""
+    accepted = (one.span.attributes for _, one in nodes if text(one.span.attributes, _VERDICT) == "accepted")
+    ran = journal.of(next((text(said, _ANSWER) for said in accepted), ""))
+    return "\n".join(filter(None, (ran.output.strip(), *ran.results))) if ran is not None else ""
 
 
 def verdict(steps: Sequence[Step], end: str = "") -> tuple[str, Step | None]:
@@ -202,6 +225,7 @@ def _contents(one: Recorded) -> dict[str, Any]:
     return {
         "code": one.code,
         "output": "\n".join(filter(None, (one.output, *one.results))),
+        "frames": one.frames,
         "pictures": one.pictures,
         "rollback": one.rollback,
         "lost": one.lost,
@@ -219,7 +243,7 @@ def _step(place: int, node: Node, start: int, journal: Journal, tokens: int) -> 
     )
     said, outer = own.attributes, node.span.attributes
     recorded = journal.of(text(said, _CALL_ID))
-    word, outcome = text(outer, "sandfleet.step.verdict"), text(said, "sandfleet.outcome")
+    word, outcome = text(outer, _VERDICT), text(said, "sandfleet.outcome")
     tools = tuple(
         one.span.name.removeprefix("execute_tool ")
         for one in below

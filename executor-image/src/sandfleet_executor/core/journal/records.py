@@ -11,7 +11,7 @@ from typing import Any
 MAX_RECORD_BYTES = 1 << 20
 NO_HASH = "0" * 64
 # What a record that is too large is cut of, wherever it stands: the bytes themselves. Their digests stay.
-CONTENT = ("text", "content")
+CONTENT = ("base64", "content", "text")
 # What tells which one it was stays also where a record is cut down to its digest, if it is short.
 NAMES = ("id", "op", "name", "path", "outcome", "context", "type")
 MAX_NAME_CHARACTERS = 256

@@ -1,5 +1,6 @@
 """What of an execution goes into its record, collected while its events come."""
 
+import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ MAX_RESULTS = 256
 MAX_SIGNALS = 256
 # All text of results that stands in one record.
 RESULT_TEXT_BYTES = 64 << 10
+# All pictures that stand in one record: in base64 they take a third more, of a record's 1 MiB.
+PICTURE_BYTES = 384 << 10
+PICTURE = "image/png"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Transcript:
     _results: list[dict[str, Any]] = field(default_factory=list)
     _omitted: int = 0
     _text: int = 0
+    _pictures: int = 0
     _error: dict[str, str] | None = None
     _cell: int = 0
     _stdin: Digest | None = None
@@ -85,6 +90,9 @@ class Transcript:
             if is_text(mime) and len(data) <= SHOWN_BYTES and self._text + len(data) <= RESULT_TEXT_BYTES:
                 one["text"] = data.decode("utf-8", "replace")
                 self._text += len(data)
+            elif mime == PICTURE and self._pictures + len(data) <= PICTURE_BYTES:
+                one["base64"] = base64.b64encode(data).decode()
+                self._pictures += len(data)
             self._results.append(one)
 
     def body(self, end: Finished, files: Mapping[bytes, FileDigest]) -> dict[str, Any]:
