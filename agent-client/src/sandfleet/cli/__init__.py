@@ -7,15 +7,19 @@ exit code of its script; `exec` and `shell` end with that of their command, and 
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import json
 import os
+import re
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from sandfleet import __version__
 from sandfleet.errors import InvalidArgument, SandfleetError
@@ -55,6 +59,19 @@ _COMMANDS = {
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
+}
+# The help lists the commands by what a person wants to do; each stands in one group.
+_GROUPS = {
+    "run": ("run", "create", "shell", "cp", "forward", "jupyter", "demo", "eval"),
+    "look": ("sandboxes", "trace", "report", "journal", "reviews", "doctor"),
+    "data": ("snapshot", "skills", "egress"),
+    "fleet": ("dev", "pool", "queue", "explain", "completion"),
+}
+_ABOUT = {
+    "run": "Run code",
+    "look": "Look at sandboxes, and at what happened in them",
+    "data": "Keep and share",
+    "fleet": "Fleets and queues",
 }
 # Short for `sandboxes ls`, …
 _SHORT = {
@@ -138,6 +155,36 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     return options
 
 
+class _Parser(argparse.ArgumentParser):
+    """Suggests what a wrong word may have meant; its own help has the commands in groups."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if wrong is None:
+            super().error(message)
+        known = re.findall(r"[\w-]+", wrong[2])
+        near = difflib.get_close_matches(wrong[1], known, 2)
+        hint = f"; did you mean {' or '.join(near)}?" if near else f": there are {', '.join(known)}"
+        super().error(f"{visible(wrong[1])} is no {'command' if 'COMMAND' in message else 'choice here'}{hint}")
+
+
+def _overview() -> str:
+    lines = []
+    for group, names in _GROUPS.items():
+        lines.append(f"{_ABOUT[group]}:")
+        for name in names:
+            lines += _entry(name, _COMMANDS[name][1])
+            if name == "sandboxes":
+                lines += [line for short, summary in _SHORT.items() for line in _entry(f"  {short}", summary)]
+        lines.append("")
+    return "\n".join([*lines, "`sandfleet COMMAND --help` has the options. `ls` is short for `sandboxes ls`."])
+
+
+def _entry(name: str, summary: str) -> list[str]:
+    first, *rest = textwrap.wrap(summary, 63)
+    return [f"  {name:<12} {first}", *(f"{'':<15}{line}" for line in rest)]
+
+
 def _takes_command(words: Sequence[str]) -> bool:
     return words[:2] == ["sandboxes", "exec"] or words[:1] in (["shell"], ["run"])
 
@@ -162,16 +209,22 @@ def sentence(summary: str) -> str:
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """Make the parser, with the arguments of the command that the words name."""
-    parser = argparse.ArgumentParser(prog="sandfleet", description="Sandboxes for agents that act by writing code.")
+    parser = _Parser(
+        prog="sandfleet",
+        usage="sandfleet COMMAND …",
+        description="Sandboxes for agents that act by writing code.",
+        epilog=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"sandfleet {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     wanted = next((word for word in words if word in _COMMANDS), None)
     for name, (module, summary) in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=sentence(summary))
+        command = commands.add_parser(name, prog=f"sandfleet {name}", description=sentence(summary))
         if name == wanted:
             import_module(module).add_arguments(command)
-    for name, summary in _SHORT.items():
-        commands.add_parser(name, help=f"{summary} (sandboxes {name})")
+    for name in _SHORT:
+        commands.add_parser(name)
     return parser
 
 

@@ -25,8 +25,10 @@ def show(checks: Iterable[Check]) -> None:
 
 
 def _mark(check: Check) -> str:
-    word = "ok" if check.ok else "MISSING" if check.needed else "no"
+    word = "ok" if check.ok else "MISSING" if check.needed else "-"
     if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return f"{word:<7}"
-    colour = 32 if check.ok else 31 if check.needed else 33
+    if not check.ok and not check.needed:
+        return f"{word:<7}"
+    colour = 32 if check.ok else 31
     return f"\033[{colour}m{word:<7}\033[0m"

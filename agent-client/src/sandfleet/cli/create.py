@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import discovery
-from sandfleet.cli import OK
+from sandfleet.cli import OK, table
 from sandfleet.errors import InvalidArgument, SandfleetError, UnavailableError
+from sandfleet.values._show import clip
 from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
@@ -139,19 +140,20 @@ def run(options: argparse.Namespace) -> int:
 
 def hint(sandbox_id: str, seconds: float) -> str:
     """Say how to go on with a sandbox that stays."""
-    from sandfleet.cli.table import length
-
     return (
-        f"sandfleet: sandbox {sandbox_id} stays for {length(seconds)}: "
+        f"sandfleet: sandbox {sandbox_id} stays for {table.length(seconds)}: "
         f"sandfleet shell {sandbox_id}, sandfleet kill {sandbox_id}"
     )
 
 
 def claim(options: argparse.Namespace, **lasting: Any) -> Sandbox:
     """Claim a sandbox, with more arguments of `Sandbox.create` where it is to outlast this command."""
-    return Sandbox.create(
-        **_wish(options), pool=options.pool, namespace=options.namespace, on_queued=show_queued, **lasting
-    )
+    try:
+        return Sandbox.create(
+            **_wish(options), pool=options.pool, namespace=options.namespace, on_queued=show_queued, **lasting
+        )
+    finally:
+        clear_queued()
 
 
 def _wish(options: argparse.Namespace) -> dict[str, Any]:
@@ -217,7 +219,14 @@ def show_queued(news: Queued) -> None:
     else:
         eta = "" if news.eta is None else f", about {news.eta:.0f} s"
         why = f"{eta} ({news.reason or 'no reason given'})"
-    print(f"sandfleet: waiting for a sandbox: {place}{why}", file=sys.stderr)
+    line = table.plain(f"sandfleet: waiting for a sandbox: {place}{why}")
+    print(f"\r{clip(line, table.width())}\033[K", end="\r", file=sys.stderr, flush=True)
+
+
+def clear_queued() -> None:
+    """Take the line of `show_queued` away: the sandbox is there, or the wait is over."""
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def hold() -> None:

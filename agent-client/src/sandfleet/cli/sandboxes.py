@@ -31,7 +31,7 @@ from sandfleet.cli import (
     top,
 )
 from sandfleet.cli.create import duration
-from sandfleet.cli.terminal import interrupts, output
+from sandfleet.cli.terminal import interrupts, keys, output
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, CommandResult, Outcome
@@ -43,6 +43,9 @@ from sandfleet.values.suspension import Resumption, Suspension
 NO_COMMAND = 255
 
 _COLUMNS = ("SANDBOX", "STATE", "AGE", "LEASE ENDS", "TEMPLATE", "POOL", "ISOLATION", "WHOSE", "LABELS")
+# Columns that narrow terminals go without, the least first.
+_LESS = ("LABELS", "POOL", "ISOLATION", "TEMPLATE", "WHOSE")
+_NONE = "no sandbox runs: `sandfleet create` makes one that stays"
 _COMMANDS = ("COMMAND ID", "PID", "AGE", "COMMAND")
 _WIDTH = 80
 # Fixed widths: a watch prints its rows one by one.
@@ -168,7 +171,8 @@ def _list(options: argparse.Namespace) -> int:
     else:
         owners = {} if discovery.is_named(namespace=_namespace(options)) else _owners()
         now = datetime.now(UTC)
-        table.show(_COLUMNS, (_row(info, now, owners.get(info.sandbox_id, "-")) for info in found))
+        rows = (_row(info, now, owners.get(info.sandbox_id, "-")) for info in found)
+        table.show(_COLUMNS, rows, drop=_LESS, none=_NONE)
     return OK
 
 
@@ -236,7 +240,7 @@ def _processes(options: argparse.Namespace) -> int:
         (one.execution_id, str(one.pid or "-"), table.since(one.started, now), table.plain(" ".join(one.argv))[:_WIDTH])
         for one in found
     )
-    table.show(_COMMANDS, rows)
+    table.show(_COMMANDS, rows, none="no command runs")
     return OK
 
 
@@ -306,7 +310,10 @@ def _top(options: argparse.Namespace) -> int:
         # Late: it imports commands that import this one.
         return int(import_module("sandfleet.cli.fleets.live").follow(options))
     with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
-        top.follow(sandbox.watch_usage(options.interval), as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout)
+        usages = sandbox.watch_usage(options.interval)
+        named = top.Names(sandbox.commands.list)
+        with keys.quitting():
+            top.follow(usages, as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout, named=named)
     return OK
 
 

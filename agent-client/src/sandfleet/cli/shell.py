@@ -66,6 +66,7 @@ async def _run(options: argparse.Namespace) -> int:
             on_queued=create.show_queued,
         )
     async with opening as sandbox:
+        create.clear_queued()
         limits = (await sandbox.get_info()).limits
         rows, cols = _size()
         handle = await sandbox.pty.create(

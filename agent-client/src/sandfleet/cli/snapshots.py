@@ -15,6 +15,8 @@ from sandfleet.cli import FAILED, OK, refuse, table, what
 from sandfleet.values import _show
 from sandfleet.values.suspension import Snapshot
 
+# Columns that narrow terminals go without, the least first.
+_LESS = ("RECEIVED", "STORED", "FILES", "REASON", "SANDBOX")
 _COLUMNS = ("SNAPSHOT", "NAME", "AGE", "SANDBOX", "FILES", "SIZE", "STORED", "REASON", "RECEIVED")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -81,7 +83,7 @@ def _list(options: argparse.Namespace) -> int:
         print(json.dumps(_show.to_json(found)))
     else:
         now = datetime.now(UTC)
-        table.show(_COLUMNS, [_row(one, now) for one in found])
+        table.show(_COLUMNS, [_row(one, now) for one in found], drop=_LESS, none="there are no snapshots")
     return OK
 
 

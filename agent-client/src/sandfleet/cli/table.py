@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,15 +12,51 @@ from typing import TextIO
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 # A unit is used from so many of it on, so that "80 s" is not "1 min".
 _ENOUGH = 1.5
+# Between columns, and the least that a column is cut to.
+_GAP, _LEAST = 2, 8
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows below their columns' names, each column as wide as its widest cell."""
-    lines = [columns, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
-    for number, line in enumerate(lines):
-        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        print(_bold(text) if number == 0 else text)
+def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, drop: Sequence[str] = (), none: str = "") -> None:
+    """Print rows below their columns' names; `none` in their place where there are none, on a terminal.
+
+    On a terminal no row wraps: see `lines`. Programs that read the output get all of it.
+    """
+    found, is_terminal = list(rows), sys.stdout.isatty()
+    if is_terminal and none and not found:
+        print(none)
+        return
+    head, *rest = lines(columns, found, width() if is_terminal else 0, drop)
+    print("\n".join([_bold(head), *rest]))
+
+
+def width() -> int:
+    """Return the columns of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
+def lines(columns: Sequence[str], rows: Iterable[Sequence[str]], most: int = 0, drop: Sequence[str] = ()) -> list[str]:
+    """Format rows below their columns' names, each column as wide as its widest cell.
+
+    Rows wider than `most` lose the columns of `drop`, those that say nothing first; then the widest cells are cut.
+    """
+    grid = [list(columns), *map(list, rows)]
+    empty = [name for name in drop if all(row[grid[0].index(name)] in {"-", ""} for row in grid[1:])]
+    for name in (*empty, *(each for each in drop if each not in empty)):
+        if most and sum(_widths(grid)) + _GAP * (len(grid[0]) - 1) > most:
+            place = grid[0].index(name)
+            grid = [row[:place] + row[place + 1 :] for row in grid]
+    widths = _widths(grid)
+    while most and sum(widths) + _GAP * (len(widths) - 1) > most and max(widths) > _LEAST:
+        widths[widths.index(max(widths))] -= 1
+    return [(" " * _GAP).join(map(_cell, row, widths)).rstrip() for row in grid]
+
+
+def _widths(grid: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*grid, strict=True)]
+
+
+def _cell(text: str, most: int) -> str:
+    return text.ljust(most) if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def moment(time: datetime | None) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from sandfleet.cli import table
+from sandfleet.errors import SandfleetError
 from sandfleet.values import _show
 from sandfleet.values._show import clip
 
 if TYPE_CHECKING:
+    from sandfleet.values.execution import RunningCommand
     from sandfleet.values.usage import ExecutionUsage, SandboxUsage
 
 _BAR = 20
@@ -19,7 +22,8 @@ _BAR = 20
 _NEAR, _AT = 0.75, 0.9
 _RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
 _UNKNOWN = "?"
-_COLUMNS = ("EXECUTION", "CONTEXT", "TIME", "CPU", "MEMORY", "PEAK", "PROCS", "WRITTEN", "OUTPUT")
+_COLUMNS = ("EXECUTION", "TIME", "CPU", "MEMORY", "PEAK", "PROCS", "WRITTEN", "OUTPUT", "WHAT")
+_LESS = ("OUTPUT", "WRITTEN", "PEAK")
 
 
 class View(Protocol):
@@ -28,9 +32,28 @@ class View(Protocol):
     def show(self, usage: SandboxUsage) -> None: ...
 
 
-def follow(usages: Iterable[SandboxUsage], *, as_json: bool, name: str, out: TextIO) -> None:
-    """Show each usage until the sandbox ends, or until Ctrl-C, which leaves the last one."""
-    view: View = Json(out) if as_json else Screen(out, name) if out.isatty() else Lines(out)
+class Names:
+    """Names what runs: a cell by its context, a command by its words, which `look` lists."""
+
+    def __init__(self, look: Callable[[], Iterable[RunningCommand]]) -> None:
+        self._look = look
+        self._commands: dict[str, str] = {}
+
+    def of(self, one: ExecutionUsage) -> str:
+        """Return the name of an execution."""
+        if one.context:
+            return f"cell in {table.plain(one.context)}"
+        if one.execution_id not in self._commands:
+            # Those that have ended are forgotten.
+            with suppress(SandfleetError):
+                self._commands = {each.execution_id: table.plain(" ".join(each.argv)) for each in self._look()}
+            self._commands.setdefault(one.execution_id, "-")
+        return self._commands[one.execution_id]
+
+
+def follow(usages: Iterable[SandboxUsage], *, as_json: bool, name: str, out: TextIO, named: Names) -> None:
+    """Show each usage until the sandbox ends, or until Ctrl-C or q, which leave the last one."""
+    view: View = Json(out) if as_json else Screen(out, name, named) if out.isatty() else Lines(out)
     try:
         for usage in usages:
             view.show(usage)
@@ -72,14 +95,15 @@ class Lines:
 class Screen:
     """The usage on a canvas, for terminals."""
 
-    def __init__(self, out: TextIO, name: str) -> None:
-        """Draw on `out` what `name` uses."""
+    def __init__(self, out: TextIO, name: str, named: Names) -> None:
+        """Draw on `out` what the sandbox `name` uses."""
         self._canvas = Canvas(out)
         self._name = name
+        self._named = named
 
     def show(self, usage: SandboxUsage) -> None:
         """Draw a usage over the one before."""
-        lines = screen(usage, self._name)
+        lines = screen(usage, self._name, self._named, table.width() - 1)
         self._canvas.draw(lines, shares(usage, len(lines)))
 
 
@@ -105,15 +129,14 @@ class Canvas:
         self._drawn = len(shown)
 
 
-def screen(usage: SandboxUsage, name: str) -> list[str]:
-    """Return the lines of the screen, without colours and uncut."""
+def screen(usage: SandboxUsage, name: str, named: Names, width: int = 0) -> list[str]:
+    """Return the lines of the screen, without colours; the rows of executions fit the width."""
     head = f"{name}  up {seconds(usage.wall_seconds)}  {usage.executions} executions ended"
     bars = [f"{label:<11}{bar(share)}  {value}" for label, value, share in gauges(usage)]
     peaks = f"peaks      memory {size(usage.peak_memory_bytes)}, {usage.peak_processes} processes"
     totals = f"in all     cpu {usage.total_cpu_seconds:.2f} s, written {size(usage.written_bytes)}"
-    rows = [_COLUMNS, *map(row, usage.running)] if usage.running else []
-    widths = [max(len(cells[number]) for cells in rows) for number in range(len(_COLUMNS))] if rows else []
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
+    rows = [(*row(one), named.of(one)) for one in usage.running]
+    lines = table.lines(_COLUMNS, rows, width, _LESS) if rows else []
     return [head, *bars, peaks, totals, "", *(lines or ["nothing runs"])]
 
 
@@ -143,7 +166,6 @@ def row(one: ExecutionUsage) -> tuple[str, ...]:
     used = one.usage
     return (
         one.execution_id[:12],
-        one.context or "-",
         seconds(used.wall_seconds),
         f"{used.cpu_seconds:.2f}",
         size(one.memory_bytes),

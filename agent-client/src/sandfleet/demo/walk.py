@@ -10,7 +10,8 @@ from sandfleet.demo.session import AGENTS, Plan, Report
 from sandfleet.demo.stage import Stage
 from sandfleet.demo.tasks import least_squares
 
-_WIDTH = 100
+# Narrower terminals wrap at their own width.
+_MOST_WIDTH = 100
 # Lines of code and of an observation.
 _MOST_CODE = 14
 _MOST_SEEN = 8
@@ -34,7 +35,7 @@ class Walk:
         task = AGENTS[plan.agent].make(plan.seed, chaos=plan.chaos)
         self.stage.say(self.stage.paint(f"First one agent, step by step: {AGENTS[plan.agent].TITLE}", "bold"))
         self.stage.say(self.stage.paint(table.plain(policy), "dim"))
-        for line in textwrap.wrap(f"task: {task.prompt}", _WIDTH, max_lines=4, placeholder=" …"):
+        for line in textwrap.wrap(f"task: {task.prompt}", _width(), max_lines=4, placeholder=" …"):
             self.stage.say(self.stage.paint(table.plain(line), "dim"))
 
     def token(self, token: Token) -> None:
@@ -57,7 +58,7 @@ class Walk:
                 self.stage.say(f"  {self.stage.paint('│', 'dim')} {line}")
         self.heard = False
         colour = _COLOURS.get(step.verdict, "green")
-        lines = (textwrap.wrap(line, _WIDTH, subsequent_indent="  ") for line in step.observation.split("\n"))
+        lines = (textwrap.wrap(line, _width() - 4, subsequent_indent="  ") for line in step.observation.split("\n"))
         head, *rest = _first([line for wrapped in lines for line in wrapped], _MOST_SEEN)
         self.stage.say(self.stage.paint(head, colour))
         for line in rest:
@@ -67,8 +68,13 @@ class Walk:
         """What came of it, by the host's own judgement."""
         said = f"solved: {report.answer}" if report.solved else f"not solved: {report.in_short}"
         checked = "; the host has checked it in another way" if report.solved else ""
-        self.stage.say(self.stage.paint(table.plain(f"{said}{checked}"), "bold", "green" if report.solved else "red"))
+        for line in textwrap.wrap(table.plain(f"{said}{checked}"), _width()):
+            self.stage.say(self.stage.paint(line, "bold", "green" if report.solved else "red"))
         self.stage.say()
+
+
+def _width() -> int:
+    return min(_MOST_WIDTH, table.width())
 
 
 def _kind(step: Step) -> str:
@@ -89,5 +95,7 @@ def _written(step: Step) -> str:
 def _first(lines: list[str], most: int) -> list[str]:
     """The first lines, without what a terminal would act on, none wider than the walk; blank ones are left out."""
     flat = [table.plain(line.expandtabs(4)) for line in lines if line.strip()]
-    shown = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in flat[:most]]
+    # Code stands behind a margin.
+    width = _width() - 4
+    shown = [line if len(line) <= width else f"{line[: width - 1]}…" for line in flat[:most]]
     return [*shown, f"… {len(flat) - most} more lines"] if len(flat) > most else shown or [""]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from sandfleet.driver.checkpoint import BEAT, Busy, Checkpoint, Different
 from sandfleet.driver.claims import ClaimGate
 from sandfleet.driver.parking import NoParking, Parking
-from sandfleet.driver.progress import Progress
+from sandfleet.driver.progress import Bar, Progress
 from sandfleet.driver.report import RunReport
 from sandfleet.driver.result import TaskEnd, TaskResult
 from sandfleet.driver.session import Bounds, MakeAgent, Shared, work
@@ -211,6 +211,8 @@ class _Run:
         await asyncio.gather(*self._work, return_exceptions=True)
         if self._on_progress is not None:
             self._on_progress(self._shared.progress)
+            if isinstance(self._on_progress, Bar):
+                self._on_progress.close()
         await self._shared.checkpoint.close()
 
     async def _drive(self) -> None:

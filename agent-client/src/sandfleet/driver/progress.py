@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from sandfleet.driver.result import TaskEnd, TaskResult
 from sandfleet.values._show import clip
@@ -75,12 +75,17 @@ class Progress:
 
 
 class Bar:
-    """Draws the progress on a terminal, over itself; elsewhere a line for each tenth of the run."""
+    """Draws the progress on a terminal, over itself; elsewhere a line for each tenth of the run.
+
+    What the program prints on the terminal meanwhile stands above the bar. The driver closes it at the end of a run.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
         self._is_live = self._out.isatty()
         self._told = -1
+        self._is_drawn = False
+        self._printed: _Above | None = None
 
     def __call__(self, progress: Progress) -> None:
         """Show what there is now."""
@@ -92,16 +97,54 @@ class Bar:
 
     def close(self) -> None:
         """Leave the line."""
-        if self._is_live:
+        if self._printed is not None:
+            # Another program part may have put its own stream in this place meanwhile.
+            if sys.stdout is self._printed:
+                sys.stdout = self._printed.out
+            self._printed = None
+        if self._is_drawn:
             self._out.write("\n")
             self._out.flush()
+            self._is_drawn = False
+
+    def clear(self) -> None:
+        """Make room for what the program prints, until the next drawing."""
+        if self._is_drawn:
+            self._out.write("\r\x1b[2K")
+            self._out.flush()
+            self._is_drawn = False
 
     def _tenth(self, progress: Progress) -> int:
         return progress.done * 10 // progress.total if progress.total else progress.done // 10
 
     def _draw(self, progress: Progress) -> None:
+        if self._printed is None and sys.stdout.isatty():
+            self._printed = _Above(sys.stdout, self)
+            sys.stdout = cast("TextIO", self._printed)
+        if self._printed is not None and self._printed.is_within_line:
+            return
         share = progress.done / progress.total if progress.total else 0.0
         bar = "█" * int(_BAR * share)
         line = clip(f"{bar:·<{_BAR}} {progress.line()}", shutil.get_terminal_size((100, 24)).columns)
         self._out.write(f"\r\x1b[2K{line}")
         self._out.flush()
+        self._is_drawn = True
+
+
+class _Above:
+    """Standard output while a bar is drawn below it."""
+
+    def __init__(self, out: TextIO, bar: Bar) -> None:
+        self.out = out
+        self._bar = bar
+        self.is_within_line = False
+
+    def write(self, text: str) -> int:
+        """Write above the bar."""
+        self._bar.clear()
+        if text:
+            self.is_within_line = not text.endswith("\n")
+        return self.out.write(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.out, name)

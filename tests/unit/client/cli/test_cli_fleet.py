@@ -216,17 +216,19 @@ def test_run_claims_from_a_pool_and_says_how_it_waits(
     (tmp_path / "code.py").write_text("code")
     words = ["run", "--pool", "fast", "-n", "team", "--template", "web", "--max-wait", "5", str(tmp_path / "code.py")]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
     why = "queue search uses 3 of 3 sandboxes of its quota; it takes 1 sandbox more in queue search, or about 40 s"
     fake.answer_call("Claim", queued(4, message=why), queued(3, "PoolEmpty", 12), queued(1), fake.bound())
     assert main(words) == 0
     request = fake.called("Claim")[0].request
     assert (request.pool, request.namespace, request.template) == ("fast", "team", "web")
     assert request.max_wait.ToTimedelta().total_seconds() <= 5
-    assert capsys.readouterr().err == (
-        f"sandfleet: waiting for a sandbox: position 4: {why}\n"
-        "sandfleet: waiting for a sandbox: position 3, about 12 s (PoolEmpty)\n"
-        "sandfleet: waiting for a sandbox: position 1 (no reason given)\n"
-    )
+    # Each stands in the place of the one before, in one line, and is gone when the sandbox is there.
+    first, second, third, rest = capsys.readouterr().err.split("\033[K\r")
+    assert first == f"\rsandfleet: waiting for a sandbox: position 4: {why}"[:79] + "…"
+    assert second == "\rsandfleet: waiting for a sandbox: position 3, about 12 s (PoolEmpty)"
+    assert third == "\rsandfleet: waiting for a sandbox: position 1 (no reason given)"
+    assert rest == "\r\033[K"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     assert main(words) == 0
     assert capsys.readouterr().err == ""

@@ -2,6 +2,7 @@
 
 import io
 import os
+from dataclasses import replace
 
 import pytest
 from sandfleet.cli import main
@@ -29,14 +30,16 @@ ROWS = [
 ]
 LINES = [f"one  admitted 2  pending 1  used 100%  oldest 3 s  {WHY}", "two  admitted 1  pending 0  used 25%"]
 NARROW = [
-    "QUEUE  USED  ADMITTED  PENDING  OLDEST …",
-    "one    100%  2         1        3 s    …",
-    "two    25%   1         0        -      …",
+    "QUEUE  USED  ADMITTED  PENDING  OLDEST",
+    "one    100%  2         1        3 s",
+    "  queue one uses 2 of 2 sandboxes",
+    "two    25%   1         0        -",
 ]
 BARS = [
-    "QUEUE  USED                        ADMITTED  PENDING  OLDEST  WHY",
-    f"one    {'█' * 20}  100%  2         1        3 s     {WHY}",
-    f"two    {'█' * 5}{'·' * 15}  25%   1         0        -       -",
+    f"QUEUE{' ' * 24}USED  ADMITTED  PENDING  OLDEST",
+    f"one    {'█' * 20}  100%  2         1        3 s",
+    f"  {WHY}",
+    f"two    {'█' * 5}{'·' * 15}  25%   1         0        -",
 ]
 
 
@@ -100,8 +103,16 @@ def test_queues_are_shown_for_people_pipes_and_programs(name, monkeypatch):
     assert out.getvalue() == shown
 
 
-def test_a_terminal_shows_full_queues_in_red():
-    assert queue.screen((FULL, FREE), bars=True)[1] == [-1.0, 1.0, 0.25]
+def test_a_terminal_shows_queues_in_red_that_are_full_while_claims_wait():
+    assert queue.screen((FULL, FREE), 120)[1] == [-1.0, 1.0, None, 0.25]
+    assert queue.screen((replace(FULL, pending=0, message=""),), 120)[1] == [-1.0, 0.5]
+
+
+def test_at_80_columns_the_reason_of_a_wait_is_whole():
+    why = "queue search uses 3 of 3 sandboxes of its quota, and cohort ml has no more to lend: 4 claims wait before it"
+    lines, _ = queue.screen((replace(FULL, message=why), FREE), 80)
+    assert max(map(len, lines)) < 80
+    assert why in " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,22 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from sandfleet import Fleet
 from sandfleet._fleets import discovery
 from sandfleet.cli import OK, sandboxes, table, top
 from sandfleet.cli.fleets import pool, queue
+from sandfleet.cli.terminal import keys
 from sandfleet.errors import RpcTimeout, SandfleetError, UnavailableError
 from sandfleet.values import _show
 from sandfleet.values.fleet import PoolInfo, QueueInfo
 
 # States of sandboxes that serve no session.
 _UNCLAIMED = {"starting", "warm"}
-_POOLS = ("POOL", "WARM", "", "STARTING", "CLAIMED", "WAITING", "HIT RATE", "WHY")
+_WIDE = 200
+_POOLS = ("POOL", "WARM", "BAR", "STARTING", "CLAIMED", "WAITING", "HIT RATE", "WHY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +54,14 @@ def follow(options: argparse.Namespace) -> int:
     """Show the fleet until Ctrl-C, or for as many looks as are asked for."""
     out = sys.stdout
     canvas = top.Canvas(out) if out.isatty() and not options.json else None
-    try:
+    with suppress(KeyboardInterrupt), keys.quitting():
         for look in _looks(options):
             if options.json:
                 print(json.dumps(_show.to_json(look)), file=out, flush=True)
             elif canvas is None:
-                print("\n".join(screen(look)[0]), end="\n\n", file=out, flush=True)
+                print("\n".join(screen(look, _WIDE)[0]), end="\n\n", file=out, flush=True)
             else:
-                canvas.draw(*screen(look))
-    except KeyboardInterrupt:
-        return OK
+                canvas.draw(*screen(look, table.width()))
     return OK
 
 
@@ -141,18 +141,18 @@ def _of_cluster() -> Fleet:
         raise UnavailableError(f"cannot show a fleet: {why}", reason="NoFleet") from error
 
 
-def screen(look: Look) -> tuple[list[str], list[float | None]]:
+def screen(look: Look, width: int) -> tuple[list[str], list[float | None]]:
     """Return the lines of the screen, and the share by which each is coloured; -1 for headlines."""
     rates = "" if look.began_rate is None else f"  began {look.began_rate:.1f}/s  ended {look.ended_rate or 0:.1f}/s"
     lines, shares = [f"sessions {look.sessions}{rates}", ""], [-1.0, None]
     rows = [_POOLS, *map(_cells, look.pools)]
     if len({*look.owners}) > 1:
         rows = [(owner, *row) for owner, row in zip(("WHOSE", *look.owners), rows, strict=True)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    head, *rest = table.lines(rows[0], rows[1:], width - 1, ("STARTING", "BAR", "HIT RATE"))
+    lines += [head.replace("BAR", "   "), *rest]
     shares += [-1.0, *map(_need, look.pools)]
     if look.queues:
-        more, colours = queue.screen(look.queues, bars=True)
+        more, colours = queue.screen(look.queues, width)
         return [*lines, "", *more], [*shares, None, *colours]
     return lines, shares
 
@@ -167,7 +167,7 @@ def _cells(one: PoolInfo) -> Sequence[str]:
 
 
 def _need(one: PoolInfo) -> float | None:
-    """How near the pool is to having no warm sandbox: 1 where it has none and claims wait."""
-    if not one.target_warm:
-        return 1.0 if one.waiting else None
-    return 1.0 - min(1.0, one.warm / one.target_warm)
+    """How near the pool is to having no warm sandbox: 1, an alarm, only where it has none and claims wait."""
+    if not one.warm and one.waiting:
+        return 1.0
+    return min(0.8, 1.0 - one.warm / one.target_warm) if one.target_warm and one.warm < one.target_warm else None

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_show.to_json(found)))
     else:
-        table.show(_COLUMNS, map(_row, found))
+        table.show(_COLUMNS, map(_row, found), drop=("TEMPLATE", "STARTING", "TARGET"), none="there are no pools")
     return OK
 
 

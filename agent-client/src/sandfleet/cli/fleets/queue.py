@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from sandfleet.cli import OK, table, top
 from sandfleet.cli.fleets import explain, pool
+from sandfleet.cli.terminal import keys
 from sandfleet.values import _show
 from sandfleet.values.fleet import QueueInfo
 
 _COLUMNS = ("QUEUE", "COHORT", "WEIGHT", "QUOTA", "ADMITTED", "BORROWED", "PENDING", "OLDEST", "PER MIN", "REASON")
+# Columns that narrow terminals go without, the least first.
+_LESS = ("PER MIN", "WEIGHT", "COHORT", "BORROWED", "OLDEST", "QUOTA")
+_WIDE = 10_000
 _MINUTE = 60
 _MOST_SECONDS = 3600
-# Terminals with fewer columns show no bars, which would push out why claims wait.
-_NARROW = 100
+_SHOWN = ("QUEUE", "BAR", "USED", "ADMITTED", "PENDING", "OLDEST")
 _NONE = "there are no queues: claims wait for sandboxes only"
 
 
@@ -81,10 +85,10 @@ def _list(options: argparse.Namespace) -> int:
     if not found:
         print(_NONE)
         return OK
-    table.show(_COLUMNS, map(_row, found))
+    table.show(_COLUMNS, map(_row, found), drop=_LESS)
     for queue in found:
         if queue.message:
-            print(table.plain(queue.message))
+            print(textwrap.fill(table.plain(queue.message), table.width() if sys.stdout.isatty() else _WIDE))
     return OK
 
 
@@ -106,16 +110,14 @@ def _row(queue: QueueInfo) -> tuple[str, ...]:
 def _top(options: argparse.Namespace) -> int:
     out = sys.stdout
     canvas = top.Canvas(out) if out.isatty() and not options.json else None
-    try:
+    with suppress(KeyboardInterrupt), keys.quitting():
         for found in _looks(options):
             if options.json:
                 print(json.dumps(_show.to_json(found)), file=out, flush=True)
             elif canvas is None:
                 print("\n".join(map(_line, found)) or _NONE, file=out, flush=True)
             else:
-                canvas.draw(*screen(found, bars=shutil.get_terminal_size().columns >= _NARROW))
-    except KeyboardInterrupt:
-        return OK
+                canvas.draw(*screen(found, table.width()))
     return OK
 
 
@@ -138,16 +140,20 @@ def _line(queue: QueueInfo) -> str:
     return "  ".join([*parts, *([queue.message] if queue.message else [])])
 
 
-def screen(queues: Sequence[QueueInfo], *, bars: bool) -> tuple[list[str], list[float | None]]:
-    """Return the lines of the screen, and the share by which each is coloured; -1 for the headline."""
+def screen(queues: Sequence[QueueInfo], width: int) -> tuple[list[str], list[float | None]]:
+    """Return the lines of the screen, and the share by which each is coloured; -1 for the headline.
+
+    The reason why claims wait stands in lines of its own below a queue: it is a sentence, and none of it may be cut.
+    """
     if not queues:
         return [_NONE], [None]
-    rows = [("QUEUE", "USED", "", "ADMITTED", "PENDING", "OLDEST", "WHY"), *map(_cells, queues)]
-    if not bars:
-        rows = [("QUEUE", "USED", *row[3:]) if number == 0 else (row[0], *row[2:]) for number, row in enumerate(rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return lines, [-1.0, *map(used, queues)]
+    head, *rows = table.lines(_SHOWN, map(_cells, queues), width - 1, ("BAR", "OLDEST"))
+    lines, shares = [head.replace("BAR", "   ")], [-1.0]
+    for row, queue in zip(rows, queues, strict=True):
+        why = textwrap.wrap(table.plain(queue.message), max(20, width - 3), initial_indent="  ", subsequent_indent="  ")
+        lines += [row, *why]
+        shares += [_alarm(queue), *[None] * len(why)]
+    return lines, shares
 
 
 def _cells(queue: QueueInfo) -> tuple[str, ...]:
@@ -155,7 +161,13 @@ def _cells(queue: QueueInfo) -> tuple[str, ...]:
     oldest = "-" if queue.oldest_wait is None else table.length(queue.oldest_wait)
     percent = "-" if share is None else f"{share:.0%}"
     counts = (str(queue.admitted), str(queue.pending))
-    return (queue.queue_id, top.bar(share and min(1.0, share)), percent, *counts, oldest, queue.message or "-")
+    return (queue.queue_id, top.bar(share and min(1.0, share)), percent, *counts, oldest)
+
+
+def _alarm(queue: QueueInfo) -> float | None:
+    """Return the share that colours a queue: a full one is no alarm as long as no claim waits in it."""
+    share = used(queue)
+    return share if share is None or queue.pending else min(share, 0.5)
 
 
 def used(queue: QueueInfo) -> float | None:

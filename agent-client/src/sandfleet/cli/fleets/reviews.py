@@ -112,7 +112,7 @@ def _list(namespace: str | None, *, as_json: bool) -> int:
         )
         for one in waiting
     ]
-    table.show(_COLUMNS, rows)
+    table.show(_COLUMNS, rows, drop=("LEASE", "SANDBOX", "KIND"), none="no request waits")
     return OK
 
 
