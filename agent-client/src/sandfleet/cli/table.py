@@ -59,6 +59,11 @@ def _cell(text: str, most: int) -> str:
     return text.ljust(most) if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def count(number: int, noun: str) -> str:
+    """Say a number of things: "1 file", "2 files"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def moment(time: datetime | None) -> str:
     """Format a time, or a dash."""
     return time.isoformat(sep=" ", timespec="seconds") if time else "-"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sandfleet.cli import table
 from sandfleet.codeact import Verdict
 from sandfleet.demo.session import AGENTS, Report
 
@@ -119,7 +120,7 @@ def lines(summary: Summary) -> list[str]:
         f"  policy       {summary.policy}",
         f"  isolation    {summary.isolation}",
         f"  executions   {outcomes}",
-        f"  steps        {summary.steps}, {summary.repaired} failures repaired, {summary.answers_rejected} answers rejected",
+        f"  steps        {summary.steps}, {table.count(summary.repaired, 'failure')} repaired, {table.count(summary.answers_rejected, 'answer')} rejected",
         *_accidents(summary),
         f"  step         p50 {_ms(summary.step_p50)}, p95 {_ms(summary.step_p95)}, p99 {_ms(summary.step_p99)}",
         f"  claim        p50 {_ms(summary.claim_p50)}, p99 {_ms(summary.claim_p99)}",
@@ -130,9 +131,11 @@ def lines(summary: Summary) -> list[str]:
 
 def _accidents(summary: Summary) -> list[str]:
     lost, kept = summary.sessions_that_lost_variables, summary.sessions_rolled_back
-    told = [f"  lost         the interpreter with its variables, in {lost} of the sessions"] if lost else []
+    told = [f"  lost         the interpreter with its variables, in {table.count(lost, 'session')}"] if lost else []
     return told + (
-        [f"  rolled back  an interpreter that ended, with all its variables, in {kept} of the sessions"] if kept else []
+        [f"  rolled back  an interpreter that ended, its variables kept, in {table.count(kept, 'session')}"]
+        if kept
+        else []
     )
 
 

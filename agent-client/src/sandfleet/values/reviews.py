@@ -6,6 +6,7 @@ import ast
 import difflib
 import io
 import tokenize
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,10 +72,15 @@ class Review:
 
     @property
     def diff(self) -> str:
-        """What differs from the version that was approved before, as a unified diff; "" if there is none."""
+        """What differs from the version that was approved before, as a unified diff; "" if there is none.
+
+        A cell that has little in common with the one before it in its context is no version of it.
+        """
         if self.approved_before is None:
             return ""
         before = self.approved_before.decode("utf-8", "backslashreplace")
+        if self.kind == "cell" and not _are_versions(before, self.code):
+            return ""
         lines = difflib.unified_diff(before.splitlines(), self.code.splitlines(), "approved before", "now", lineterm="")
         return "\n".join(lines)
 
@@ -98,6 +104,12 @@ class Review:
     def deny(self, reason: str = "") -> Answer:
         """Do not let it run; the agent is told the reason."""
         return Answer("deny", reason=reason)
+
+
+def _are_versions(before: str, now: str) -> bool:
+    """Whether most lines of the shorter text stand in the other one, too."""
+    first, second = (Counter(filter(None, map(str.strip, text.splitlines()))) for text in (before, now))
+    return 2 * (first & second).total() >= min(first.total(), second.total()) > 1
 
 
 OnReview = Callable[[Review], Answer | Awaitable[Answer | None] | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shlex
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import termios
 import tty
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,20 +28,32 @@ if TYPE_CHECKING:
 _COLOUR = re.compile(r"\033\[\d*m")
 _CLEAR_LINE = "\r\033[K"
 _QUIT, _NEXT = "q", "n"
+# Between two looks for what waits, in seconds.
+_LOOK = 1.0
 _ANSWERS = "[a]pprove  [e]dit  [d]eny  [n]ext  [q]uit"
 _MORE = "[space] more  [d]eny  [n]ext  [q]uit"
 
 
 class Desk:
-    """One reviewer at a terminal, which is standard input and output."""
+    """One reviewer at a terminal, which is standard input and output. `stays`: waits for what comes."""
 
-    def __init__(self, namespace: str | None = None) -> None:
+    def __init__(self, namespace: str | None = None, *, stays: bool = False) -> None:
         self._namespace = namespace
+        self._stays = stays
         self._seen: set[str] = set()
 
     def run(self, name: str) -> int:
         """Show the review of this id, or the oldest, and then those that the keys ask for."""
-        found = find(name, self._namespace)
+        try:
+            return self._run(name)
+        finally:
+            # A key that came too late is not the shell's.
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+    def _run(self, name: str) -> int:
+        found = self._coming() if self._stays else find(name, self._namespace)
+        if found is None and self._stays:
+            return OK
         if found is None:
             refuse(f"cannot find review {name!r}: none of this id waits" if name else "no request waits", as_json=False)
             return FAILED if name else OK
@@ -52,11 +66,23 @@ class Desk:
             # Shown again where nothing was answered.
             found = (place, review)
             if key == _NEXT or self._answered(place, review, key):
-                found = self._next()
+                found = self._coming() if self._stays else self._next()
             elif (again := find(review.review_id, self._namespace)) is not None:
                 found = again
-        print("no other request waits")
+        if not self._stays:
+            print("no other request waits")
         return OK
+
+    def _coming(self) -> tuple[Place, Review] | None:
+        """The next request, as soon as there is one; None: the reviewer has pressed q."""
+        if (found := self._next()) is not None:
+            return found
+        print("no request waits; the next one is shown as it comes, q ends")
+        with _raw() as fd:
+            while (found := self._next()) is None:
+                if select.select([fd], [], [], _LOOK)[0] and os.read(fd, 1) in (b"", b"q", b"Q"):
+                    return None
+        return found
 
     def _next(self) -> tuple[Place, Review] | None:
         """The oldest that was not shown."""
@@ -129,20 +155,28 @@ def _pages(text: str) -> Iterator[str]:
 
 def _key(prompt: str, keys: str) -> str:
     """The next key of these. Raises KeyboardInterrupt; the end of the input is q."""
+    try:
+        with _raw() as fd:
+            print(prompt, end="", flush=True)
+            while True:
+                key = os.read(fd, 1).decode("ascii", "replace").lower().replace("\n", "\r")
+                if key in keys:
+                    return key or _QUIT
+    finally:
+        print(_CLEAR_LINE if not table.is_plain(sys.stdout) else "", end="\n" if table.is_plain(sys.stdout) else "")
+        sys.stdout.flush()
+
+
+@contextmanager
+def _raw() -> Iterator[int]:
+    """Read single keys. What was typed before is dropped: it was for another request."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     try:
-        # What was typed before the prompt is dropped: it was for another request.
         tty.setcbreak(fd)
-        print(prompt, end="", flush=True)
-        while True:
-            key = os.read(fd, 1).decode("ascii", "replace").lower().replace("\n", "\r")
-            if key in keys:
-                return key or _QUIT
+        yield fd
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        print(_CLEAR_LINE if not table.is_plain(sys.stdout) else "", end="\n" if table.is_plain(sys.stdout) else "")
-        sys.stdout.flush()
 
 
 def _edited(review: Review) -> bytes | None:

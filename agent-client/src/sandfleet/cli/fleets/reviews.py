@@ -1,4 +1,4 @@
-"""`sandfleet reviews ls|show|approve|deny`: what waits for approval in reviewed sandboxes, and the answers."""
+"""`sandfleet reviews ls|show|watch|approve|deny`: what waits for approval in reviewed sandboxes, and the answers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show a request in full",
         description="Show a request in full; in a terminal page by page, with a key for each answer.",
     )
+    watching = actions.add_parser(
+        "watch",
+        help="show what waits, one after the other, and stay",
+        description="Show what waits, one after the other, with a key for each answer; stay until q or Ctrl-C.",
+    )
     approving = actions.add_parser("approve", help="let it run once", description="Let it run once, as it was shown.")
     approving.add_argument(
         "--edit",
@@ -42,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("review", metavar="REVIEW", nargs="?", default="", help="its id; the oldest one without it")
     for action in (approving, denying):
         action.add_argument("review", metavar="REVIEW", help="as `ls` and `show` print it: ID@STATE")
-    for action in (listing, showing, approving, denying):
+    for action in (listing, showing, watching, approving, denying):
         action.add_argument("--json", action="store_true", help="print JSON")
         add_namespaces(action, "reviews")
 
@@ -51,10 +56,19 @@ def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
     if options.action == "ls":
         return _list(options.namespace, as_json=options.json)
-    if options.action == "show" and not options.json and sys.stdin.isatty() and sys.stdout.isatty():
+    if options.action in {"watch", "show"} and not options.json and sys.stdin.isatty() and sys.stdout.isatty():
         from sandfleet.cli.fleets.desk import Desk
 
-        return Desk(options.namespace).run(options.review.partition("@")[0])
+        stays = options.action == "watch"
+        return Desk(options.namespace, stays=stays).run("" if stays else options.review.partition("@")[0])
+    if options.action == "watch":
+        refuse("cannot watch: it is for a terminal; programs use `reviews ls --json`", as_json=options.json)
+        return USAGE
+    return _with(options)
+
+
+def _with(options: argparse.Namespace) -> int:
+    """Print or answer the request that the options name."""
     name, _, state = options.review.partition("@")
     if options.action != "show" and not state.isdecimal():
         why = "it is named as ID@STATE, as `reviews show` prints it, so that an answer is to what was shown"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import keyword
 import os
+import re
 import tokenize
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,7 +86,7 @@ def text_of(review: Review, *, colours: bool) -> str:
         ("why", review.intent),
         ("approvals", _approvals(review)),
         ("sandbox", f"{review.sandbox_id}, lease ends {table.until(review.lease_expires, now)}"),
-        ("settings", review.settings),
+        ("settings", in_words(review.settings)),
         ("hints", "; ".join(review.hints)),
     )
     # On one line: what an agent says must not look like a line of this command.
@@ -97,6 +99,36 @@ def text_of(review: Review, *, colours: bool) -> str:
     if review.diff:
         parts.append(_coloured(review.diff) if colours else visible(review.diff))
     return "\n\n".join(parts)
+
+
+def in_words(settings: str) -> str:
+    """Say the settings of a request in words; what they do not say is as always."""
+    try:
+        said = json.loads(settings)
+    except ValueError:
+        return settings
+    if not isinstance(said, dict):
+        return settings
+    return "; ".join(
+        f"{_words(name)}{_value(value)}" for name, value in said.items() if value not in ("", [], {}, None, False)
+    )
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r" \1", name).replace("_", " ").lower()
+
+
+def _value(value: object) -> str:
+    if value is True:
+        return ""
+    if isinstance(value, dict):
+        return f" {', '.join(f'{name}={_word(each)}' for name, each in value.items())}"
+    return f" {', '.join(map(_word, value))}" if isinstance(value, list) else f" {_word(value)}"
+
+
+def _word(value: object) -> str:
+    # Quoted where it could be taken for more than one setting.
+    return value if isinstance(value, str) and re.fullmatch(r"[\w./:@%+-]+", value) else json.dumps(value)
 
 
 def _approvals(review: Review) -> str:
