@@ -91,7 +91,7 @@ def test_a_model_behind_an_endpoint_drives_a_session(
         endpoint.say("FINAL ANSWER (execution 2): slope = 0.600; intercept = 2.200")
         assert run("--sessions", "1", "--policy", "openai:tiny") == 0
     out = capsys.readouterr().out
-    assert "1 answers rejected" in out
+    assert "1 answer rejected" in out
     # The first session is shown with the model's own words as they arrive, and what came of them.
     assert out.index("Then I compute it.\n```python") < out.index("[execution 2] ok") < out.index("ANSWER ACCEPTED")
     assert endpoint.requests[0][2]["stream"] is True

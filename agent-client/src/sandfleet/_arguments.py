@@ -207,7 +207,7 @@ def _file_text_wrong(text: str) -> str:
     try:
         os.fsencode(text)
     except UnicodeEncodeError as error:
-        return f" holds what is no character (a lone surrogate at {error.start}): it names no file"
+        return f" holds what is no character (a lone surrogate at {error.start}): it is neither text nor the name of a file"
     return ""
 
 

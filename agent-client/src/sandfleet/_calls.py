@@ -32,6 +32,14 @@ class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):
         self._call = call
         self._opened: Opened | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        # The names of coroutines that exist are found before this is asked.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"cannot use {name!r} of a call that was not awaited: write `await …`, or `async with … as`"
+        )
+
     def send(self, value: Any, /) -> Any:
         """As of any coroutine."""
         return self._call.send(value)

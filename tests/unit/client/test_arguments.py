@@ -57,7 +57,10 @@ CALLS = [
     (lambda s: s.files.write("a", 3), "data has to be text, bytes"),
     (lambda s: s.files.read("a", format="json"), "format has to be 'text', 'bytes' or 'stream', not 'json'"),
     (lambda s: s.files.read(3), "path has to be text, bytes or a path, not int"),
-    (lambda s: s.files.read(SURROGATE), "path holds what is no character (a lone surrogate at 1): it names no file"),
+    (
+        lambda s: s.files.read(SURROGATE),
+        "path holds what is no character (a lone surrogate at 1): it is neither text nor the name of a file",
+    ),
     (lambda s: s.files.list("a", depth="1"), "depth has to be a whole number, not str"),
     (lambda s: s.forward("8000"), "port has to be a whole number, not str"),
     (lambda s: s.get_host(8000.5), "port has to be a whole number, not 8000.5"),

@@ -25,7 +25,11 @@ from sandfleet import (
 from sandfleet._calls import Opening
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.testing import FakeFleet, finished
-from sandfleet.values import Context, Logs, RunningCommand
+from sandfleet.values import Context, Environment, Logs, RunningCommand
+from sandfleet.values.files import FileInfo, FileType
+from sandfleet.values.sandbox import SandboxInfo
+from sandfleet.values.suspension import KeptContext, Snapshot, Suspension
+from sandfleet.values.usage import SandboxUsage
 
 TRACEBACK = "Traceback (most recent call last):\n  <cell 1>, line 1\nValueError: no"
 FAILED = Execution(
@@ -142,3 +146,25 @@ async def test_a_handle_says_whether_its_command_runs() -> None:
             assert repr(handle) == "AsyncCommandHandle(mine, running)"
             await handle.wait()
             assert repr(handle) == "AsyncCommandHandle(mine, ok)"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (FileInfo("/workspace/a.csv", FileType.FILE, 1234, 0o644, None), "FileInfo(/workspace/a.csv, file, 1,234 bytes)"),
+        (SandboxInfo("box", state="claimed", template="python"), "SandboxInfo(box, claimed, python, isolation unknown)"),
+        (Snapshot("s1", "before", "box", entries=4), "Snapshot(s1, before, sandbox box, 4 entries, 0 bytes)"),
+        (SandboxUsage(5 << 20, 0, 2, 0.0, 0), "SandboxUsage(5 MiB now, 0 MiB at most, 0.00 s of CPU, 2 processes, 0 executions)"),
+        (Environment("3.11.7", "Linux", {"python": "3.11.7", "bash": "5"}), "Environment(Python 3.11.7, python, bash, 0 packages)"),
+        (Suspension("box", contexts=(KeptContext("default", "python", 3),)), "Suspension(box, default: 3 variables)"),
+    ],
+)  # fmt: skip
+def test_values_show_in_one_line_what_they_are(value: object, shown: str) -> None:
+    assert repr(value) == shown
+
+
+async def test_a_call_that_was_not_awaited_says_so() -> None:
+    opening = AsyncSandbox.create()
+    with pytest.raises(AttributeError, match="cannot use 'run_code' of a call that was not awaited: write `await …`"):
+        opening.run_code  # type: ignore[attr-defined]  # noqa: B018  the mistake itself
+    opening.close()

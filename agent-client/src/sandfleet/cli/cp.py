@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sandfleet import Sandbox
-from sandfleet.cli import FAILED, OK, USAGE, refuse, report, what
+from sandfleet.cli import FAILED, OK, USAGE, refuse, report, table, what
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, ProtocolError
 from sandfleet.values import _show
 from sandfleet.values.files import OnProgress, Progress, Transfer
@@ -158,7 +158,7 @@ def _bar(*, shown: bool) -> Iterator[OnProgress | None]:
         if now - drawn[0] >= _REDRAW_SECONDS:
             drawn[0] = now
             rate = progress.bytes / _MEGA / max(now - start, 1e-3)
-            text = f"{progress.files} files  {progress.bytes / _MEGA:,.1f} MB  {rate:,.1f} MB/s"
+            text = f"{table.count(progress.files, 'file')}  {progress.bytes / _MEGA:,.1f} MB  {rate:,.1f} MB/s"
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     try:

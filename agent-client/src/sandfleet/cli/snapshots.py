@@ -157,12 +157,13 @@ def _tell(one: Snapshot, *, as_json: bool) -> int:
         print(json.dumps(_show.to_json(one)))
         return OK
     named = f" ({one.name})" if one.name else ""
-    print(f"{one.snapshot_id}{named}: {one.entries} files and folders, {size(one.size_bytes)}")
+    entries = "file or folder" if one.entries == 1 else "files and folders"
+    print(f"{one.snapshot_id}{named}: {one.entries} {entries}, {size(one.size_bytes)}")
     print(f"  taken     {table.moment(one.created)} of sandbox {one.sandbox_id or '-'}, {one.reason}")
     print(f"  contract  {one.contract}; received: {', '.join(one.received) or 'nothing'}")
     print(f"  stored    {size(one.stored_bytes)}, {size(one.new_bytes)} of it new")
     for context in one.contents.contexts if one.contents else ():
-        print(f"  context   {table.plain(context.context_id)}: {context.variables} variables")
+        print(f"  context   {table.plain(context.context_id)}: {table.count(context.variables, 'variable')}")
     for missing in one.contents.lost if one.contents else ():
         print(f"  not in it {table.plain(missing)}")
     return OK

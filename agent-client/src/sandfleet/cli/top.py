@@ -131,9 +131,9 @@ class Canvas:
 
 def screen(usage: SandboxUsage, name: str, named: Names, width: int = 0) -> list[str]:
     """Return the lines of the screen, without colours; the rows of executions fit the width."""
-    head = f"{name}  up {seconds(usage.wall_seconds)}  {usage.executions} executions ended"
+    head = f"{name}  up {seconds(usage.wall_seconds)}  {table.count(usage.executions, 'execution')} ended"
     bars = [f"{label:<11}{bar(share)}  {value}" for label, value, share in gauges(usage)]
-    peaks = f"peaks      memory {size(usage.peak_memory_bytes)}, {usage.peak_processes} processes"
+    peaks = f"peaks      memory {size(usage.peak_memory_bytes)}, {usage.peak_processes} process{'' if usage.peak_processes == 1 else 'es'}"
     totals = f"in all     cpu {usage.total_cpu_seconds:.2f} s, written {size(usage.written_bytes)}"
     rows = [(*row(one), named.of(one)) for one in usage.running]
     lines = table.lines(_COLUMNS, rows, width, _LESS) if rows else []

@@ -76,7 +76,7 @@ async def _run(args: Namespace, setting: Setting, policy: str) -> list[Report]:
         first = shown_first(planned)
         shown = await _one(first, told, policy)
         rest = tuple(plan for plan in planned if plan is not first)
-        print(f"{args.sessions} sessions in all, up to {args.concurrency} at once", flush=True)
+        print(f"{table.count(args.sessions, 'session')} in all, up to {args.concurrency} at once", flush=True)
         progress.started(first)
         for step in shown.run.steps if shown.run is not None else ():
             progress.stepped(first, step)

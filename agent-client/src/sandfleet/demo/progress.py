@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
+from sandfleet.cli import table
 from sandfleet.codeact import Step, Verdict
 from sandfleet.demo.session import AGENTS, Plan, Report
 from sandfleet.values._show import clip
@@ -63,7 +64,7 @@ def told(report: Report) -> str:
         return f"{name}: FAILED: {report.in_short}"
     seen = [_mishap(step) for step in report.run.steps]
     mishaps = " → ".join(mishap for mishap in seen if mishap)
-    return f"{name}: {report.answer} in {len(report.run.steps)} steps, {report.seconds:.1f} s{f' [{mishaps}]' if mishaps else ''}"
+    return f"{name}: {report.answer} in {table.count(len(report.run.steps), 'step')}, {report.seconds:.1f} s{f' [{mishaps}]' if mishaps else ''}"
 
 
 def _mishap(step: Step) -> str:

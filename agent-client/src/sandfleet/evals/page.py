@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from sandfleet.cli.table import count
 from sandfleet.evals.evaluation import Evaluation, Sample, Scored
 from sandfleet.evals.frame import document
 from sandfleet.evals.show import interval
@@ -30,7 +31,8 @@ def html(found: Evaluation, title: str) -> str:
 def _body(found: Evaluation, name: str) -> Iterator[str]:
     scores = [found.scored(policy) for policy in found.policies]
     yield f"<h1>Evaluation of {name}</h1>"
-    yield f"<p>{len(found.tasks)} tasks, {len(found.policies)} policies, {len(found.samples)} samples.</p>"
+    policies = f"{len(found.policies)} polic{'y' if len(found.policies) == 1 else 'ies'}"
+    yield f"<p>{count(len(found.tasks), 'task')}, {policies}, {count(len(found.samples), 'sample')}.</p>"
     for other in found.policies[1:]:
         yield from _comparison(found, found.policies[0], other)
     yield "<h2>Pass rates, with 95 % intervals</h2><div class='scroll'><table class='rates'><tr><th>policy<th>rate<th><th>ends<th>time"
@@ -86,5 +88,5 @@ def _details(sample: Sample) -> str:
     said = f"<summary>{escape(sample.task)} · {escape(sample.policy)} · sample {sample.number}: "
     said += f"{escape(result.end.value.replace('_', ' '))}</summary><pre>{escape(result.message)}</pre>"
     trace = f", trace {escape(result.trace_id)}" if result.trace_id else ""
-    spent = f"{result.steps} steps, {result.spent.seconds:.1f} s, sandbox {escape(result.sandbox_id)}{trace}"
+    spent = f"{count(result.steps, 'step')}, {result.spent.seconds:.1f} s, sandbox {escape(result.sandbox_id)}{trace}"
     return f"<details>{said}<p>answer: {answer}<br>{spent}</p></details>"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandfleet.values import _show
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -83,6 +85,10 @@ class Environment:
     fixed_envs: Mapping[str, str] = field(default_factory=dict)
     declared: tuple[DeclaredPackage, ...] = ()
     installation: Installation | None = None
+
+    def __repr__(self) -> str:
+        languages = ", ".join(self.languages)
+        return _show.short("Environment", f"Python {self.python_version}", languages, f"{len(self.packages)} packages")
 
     @property
     def missing(self) -> tuple[str, ...]:

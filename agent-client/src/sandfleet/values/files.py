@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Generic, TypeVar
 
+from sandfleet.values import _show
+
 Item = TypeVar("Item")
 
 
@@ -30,6 +32,9 @@ class FileInfo:
     mode: int
     modified: datetime | None
     symlink_target: str = ""
+
+    def __repr__(self) -> str:
+        return _show.short("FileInfo", self.path, self.type.value, f"{self.size:,} bytes")
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from sandfleet.values import _show
 from sandfleet.values.environment import Installation, PreloadedModule
 
 # The reason of egress while the fleet is still probing.
@@ -106,3 +107,7 @@ class SandboxInfo:
     mounts: Mapping[str, str] = field(default_factory=dict)
     # Modules that are in the memory of each context from its start.
     preload: tuple[PreloadedModule, ...] = ()
+
+    def __repr__(self) -> str:
+        isolation = f"isolation {self.isolation}" if self.isolation else ""
+        return _show.short("SandboxInfo", self.sandbox_id, self.state, self.template, isolation)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from sandfleet.values import _show
 from sandfleet.values.sandbox import Limits
 from sandfleet.values.variables import StateItem
 
@@ -57,6 +58,12 @@ class Suspension:
     tmp_bytes: int = 0
     known: bool = True
     snapshot_id: str = ""
+
+    def __repr__(self) -> str:
+        until = f"until {self.until:%Y-%m-%d %H:%M:%S %Z}" if self.until else ""
+        contexts = ", ".join(f"{one.context_id}: {one.variables} variables" for one in self.contexts)
+        lost = f"{len(self.lost)} not kept" if self.lost else ""
+        return _show.short("Suspension", self.sandbox_id, until, contexts, lost)
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -176,6 +183,10 @@ class Snapshot:
     new_bytes: int = 0
     stored_bytes: int = 0
     contents: SnapshotContents | None = None
+
+    def __repr__(self) -> str:
+        named = (self.snapshot_id, self.name, f"sandbox {self.sandbox_id}" if self.sandbox_id else "")
+        return _show.short("Snapshot", *named, f"{self.entries:,} entries", f"{self.size_bytes:,} bytes")
 
 
 @dataclass(frozen=True, slots=True)

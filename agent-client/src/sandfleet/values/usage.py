@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandfleet.values import _show
 from sandfleet.values.execution import Usage
 from sandfleet.values.sandbox import Limits
 
@@ -60,6 +61,11 @@ class SandboxUsage:
     languages: Mapping[str, LanguageUsage] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     running: tuple[ExecutionUsage, ...] = ()
+
+    def __repr__(self) -> str:
+        memory = f"{self.memory_bytes >> 20:,} MiB now, {self.peak_memory_bytes >> 20:,} MiB at most"
+        cpu = f"{self.total_cpu_seconds:.2f} s of CPU"
+        return _show.short("SandboxUsage", memory, cpu, f"{self.processes} processes", f"{self.executions} executions")
 
 
 @dataclass(frozen=True, slots=True)

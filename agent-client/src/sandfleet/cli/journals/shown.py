@@ -109,7 +109,7 @@ def comparison(found: Comparison, names: tuple[str, str]) -> None:
     print(f"{'time':8}{_cell(f'{seconds[0]:.3f} s')}  {seconds[1]:.3f} s")
     print(f"{'failed':8}{_cell(str(failures[0]))}  {failures[1]}")
     if found.left_out:
-        print(f"{found.left_out} executions are left out")
+        print(f"{table.count(found.left_out, 'execution')} left out")
 
 
 def _row(row: Row) -> list[str]:
