@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
 from types import MethodType, TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 
 class _Entered(Protocol):
@@ -32,13 +32,12 @@ class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):
         self._call = call
         self._opened: Opened | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        # The names of coroutines that exist are found before this is asked.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AttributeError(
-            f"cannot use {name!r} of a call that was not awaited: write `await …`, or `async with … as`"
-        )
+    if not TYPE_CHECKING:
+        # Type checkers have their own word for this mistake.
+        def __getattr__(self, name: str) -> Any:
+            why = "of a call that was not awaited: write `await …`, or `async with … as`"
+            # Names of coroutines are looked for by the standard library.
+            raise AttributeError(name if name.startswith(("_", "cr_")) else f"cannot use {name!r} {why}")
 
     def send(self, value: Any, /) -> Any:
         """As of any coroutine."""

@@ -120,12 +120,14 @@ def _step(step: Step, start: float) -> model.Step:
     if evidence is None:
         return replace(made, output=made.output if step.verdict is Verdict.ACCEPTED else step.observation[:_MOST_TEXT])
     error = evidence.error
+    # A figure is there itself.
+    texts = [text for text in evidence.results if not (evidence.images and text.startswith("<Figure size"))]
     return replace(
         made,
         exception=f"{error.name}: {error.value}"[:_MOST_TEXT] if error else "",
         reason="" if evidence.ok or error else evidence.message,
         blame=evidence.blame.value if evidence.blame else "",
-        output="\n".join(filter(None, (evidence.stdout, evidence.stderr, *evidence.results)))[:_MOST_TEXT],
+        output="\n".join(filter(None, (evidence.stdout, evidence.stderr, *texts)))[:_MOST_TEXT],
         pictures=tuple(pictures.made(image.data) for image in evidence.images if image.mime == pictures.PNG),
         rollback="done" if evidence.rollback and evidence.rollback.done else "",
         lost=", ".join(evidence.lost),

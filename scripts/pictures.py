@@ -1,0 +1,67 @@
+"""Draw the pictures of README: the demo's terminal as SVG, and the report of a data agent as PNG.
+
+Run it in `.venv`, with chromium in the PATH. Both pictures are of real runs: look at them before you commit them.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pexpect
+from rich.console import Console
+from rich.text import Text
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+COLUMNS = 92
+# The lines of the demo that the picture has: of the first agent, and of the end.
+FIRST, LAST = 19, 16
+COMMAND = 'make demo ARGS="--sessions 10"'
+
+
+def screen(written: str) -> list[str]:
+    """The lines of a terminal after what was written to it: the demo goes back only to the start of lines."""
+    lines: list[str] = []
+    for line in written.replace("\r", "").split("\n"):
+        while back := re.match(r"\x1b\[(\d+)F", line):
+            del lines[len(lines) - int(back[1]) :]
+            line = line[back.end() :]
+        lines.append(line.replace("\x1b[2K", ""))
+    return lines
+
+
+def draw_demo() -> None:
+    """Run the demo in a terminal and draw what stands there at the end."""
+    program = str(Path(sys.executable).with_name("sandfleet"))
+    child = pexpect.spawn(program, ["demo", "--sessions", "10"], dimensions=(60, COLUMNS), encoding="utf8", timeout=300)
+    child.expect(pexpect.EOF)
+    lines = [line for line in screen(child.before) if "policy  " not in line]
+    while not lines[-1]:
+        lines.pop()
+    shown = [f"$ \x1b[1m{COMMAND}\x1b[0m", *lines[:FIRST], "\x1b[2m⋮\x1b[0m", *lines[-LAST:]]
+    with Path(os.devnull).open("w", encoding="utf8") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
+        console.print(Text("\n").join(map(Text.from_ansi, shown)), soft_wrap=True)
+        drawn = console.export_svg(title="sandfleet demo")
+    # Fonts are those of the reader's machine: a picture loads nothing.
+    drawn = re.sub(r"@font-face \{.*?\}\n", "", drawn, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
+    (FOLDER / "demo.svg").write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n", encoding="utf8")
+
+
+def draw_report() -> None:
+    """Run the data agent, and photograph the page that its driver writes."""
+    example = FOLDER.parents[1] / "examples" / "data_agent.py"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, str(example)], cwd=folder, check=True)
+        browser = [shutil.which("chromium") or "chromium", "--headless", "--no-sandbox", "--hide-scrollbars"]
+        browser += [f"--user-data-dir={folder}/profile", "--window-size=980,1230", f"--screenshot={FOLDER}/report.png"]
+        subprocess.run([*browser, f"file://{folder}/report.html"], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    draw_demo()
+    draw_report()
