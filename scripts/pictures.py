@@ -26,10 +26,10 @@ def screen(written: str) -> list[str]:
     """The lines of a terminal after what was written to it: the demo goes back only to the start of lines."""
     lines: list[str] = []
     for line in written.replace("\r", "").split("\n"):
-        while back := re.match(r"\x1b\[(\d+)F", line):
+        back = re.match(r"\x1b\[(\d+)F", line)
+        if back:
             del lines[len(lines) - int(back[1]) :]
-            line = line[back.end() :]
-        lines.append(line.replace("\x1b[2K", ""))
+        lines.append(line[back.end() if back else 0 :].replace("\x1b[2K", ""))
     return lines
 
 

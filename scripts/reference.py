@@ -364,8 +364,20 @@ def client_reasons() -> str:
     for kind, about in kinds:
         lines += ["", "", f"class {kind.__name__}(StrEnum):", f'    """{about}"""', ""]
         for one in kind:
-            lines += [f'    {one.name} = "{one.value}"', f'    """{one.meaning}"""']
+            lines += [f'    {one.name} = "{one.value}"', *documented(one.meaning, one.remedy)]
     return "\n".join(lines) + "\n"
+
+
+def documented(meaning: str, remedy: str) -> list[str]:
+    """A docstring of what a reason means, and of what to do."""
+    if not remedy:
+        return [f'    """{meaning}"""']
+    return [
+        f'    """{meaning}',
+        "",
+        *textwrap.wrap(remedy, 116, initial_indent="    ", subsequent_indent="    "),
+        '    """',
+    ]
 
 
 def languages_page() -> str:

@@ -39,7 +39,7 @@ _COMMANDS = {
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
     "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
     "queue": ("sandfleet.cli.fleets.queue", "list queues, show how full they are, and explain claims in them"),
-    "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
+    "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, or what a reason means: QuotaReached, say"),
     "egress": ("sandfleet.cli.fleets.egress", "show what a sandbox reaches by name, and change what it may reach"),
     "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
     "trace": ("sandfleet.cli.traces.trace", "draw where the time of a session or a run went"),

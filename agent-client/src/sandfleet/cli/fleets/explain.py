@@ -1,10 +1,13 @@
-"""`sandfleet explain`: why a claim waits, what stands before it, and what would let it in."""
+"""`sandfleet explain`: why a claim waits, what stands before it, and what would let it in; or what a reason means."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
-from typing import Any
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from sandfleet.cli import OK, USAGE, refuse, sandboxes, table
 from sandfleet.cli.create import add_queue_arguments
@@ -17,7 +20,9 @@ _GIB = 1 << 30
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("sandbox", metavar="ID", nargs="?", help="sandbox whose claim is explained")
+    parser.add_argument(
+        "sandbox", metavar="ID", nargs="?", help="sandbox whose claim is explained, or a reason: QuotaReached, say"
+    )
     parser.add_argument("--request", default="", metavar="ID", help="request id of a claim that waits")
     add_queue_arguments(parser)
     add_claim(parser, priority=False)
@@ -44,10 +49,41 @@ def run(options: argparse.Namespace) -> int:
     if bool(options.sandbox) + bool(options.request) + bool(wish) > 1:
         refuse("cannot explain: give either ID, --request, or what a new claim asks for", as_json=options.json)
         return USAGE
+    if options.sandbox and (told := _told(options.sandbox)):
+        print(json.dumps([one._asdict() for one in told]) if options.json else "\n\n".join(map(str, told)))
+        return OK
     sandbox_id = sandboxes.full_id(options.sandbox, options) if options.sandbox else ""
     with pool.connect(options.namespace) as fleet:
         found = fleet.explain(sandbox_id=sandbox_id, request_id=options.request, **wish)
     return show(found, as_json=options.json)
+
+
+class Told(NamedTuple):
+    """What the reference says of a reason: what it is a reason for, what it means, and what to do."""
+
+    reason: str
+    about: str
+    meaning: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (f"{self.reason}: {self.meaning}", self.remedy, f"({self.about})")))
+
+
+def _told(word: str) -> list[Told]:
+    """Find a reason in the docstrings of `sandfleet.values.reasons`; nothing where the word is none of them."""
+    tree = ast.parse(files("sandfleet.values").joinpath("reasons.py").read_text(encoding="utf-8"))
+    found = []
+    for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for member, text in pairwise(kind.body):
+            match member, text:
+                case (
+                    ast.Assign(value=ast.Constant(value=str(name))),
+                    ast.Expr(value=ast.Constant(value=str(said))),
+                ) if name.lower() == word.lower():
+                    meaning, _, remedy = said.partition("\n\n")
+                    found.append(Told(name, ast.get_docstring(kind) or "", meaning, " ".join(remedy.split())))
+    return found
 
 
 def show(found: Explanation, *, as_json: bool) -> int:
