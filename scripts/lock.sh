@@ -10,6 +10,8 @@ compile() { # output, input…
         --no-emit-find-links --no-emit-package sandfleet-api --output-file "$@"
 }
 compile requirements.lock --group dev --group workbench pyproject.toml
+# The site of the docs has an environment of its own.
+compile docs/site/requirements.lock --group docs
 # The images get the tested versions.
 compile executor-image/requirements.lock --constraint requirements.lock --all-extras --group image executor-image/pyproject.toml
 compile operator/requirements.lock --constraint requirements.lock operator/pyproject.toml

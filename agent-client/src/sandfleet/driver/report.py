@@ -168,7 +168,9 @@ def step_of(line: str, number: int) -> model.Step:
     if "step" not in said:
         return _asked(from_json(line), number, "recorded")
     try:
-        known = {name: tuple(value) if isinstance(value, list) else value for name, value in said["step"].items()}
+        known: dict[str, Any] = {}
+        for name, value in said["step"].items():
+            known[name] = tuple(value) if isinstance(value, list) else value
         return model.Step(**known)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"cannot read a step: {error}") from error

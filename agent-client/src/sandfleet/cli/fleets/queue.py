@@ -148,11 +148,12 @@ def screen(queues: Sequence[QueueInfo], width: int) -> tuple[list[str], list[flo
     if not queues:
         return [_NONE], [None]
     head, *rows = table.lines(_SHOWN, map(_cells, queues), width - 1, ("BAR", "OLDEST"))
-    lines, shares = [head.replace("BAR", "   ")], [-1.0]
+    lines = [head.replace("BAR", "   ")]
+    shares: list[float | None] = [-1.0]
     for row, queue in zip(rows, queues, strict=True):
         why = textwrap.wrap(table.plain(queue.message), max(20, width - 3), initial_indent="  ", subsequent_indent="  ")
         lines += [row, *why]
-        shares += [_alarm(queue), *[None] * len(why)]
+        shares += [_alarm(queue), *(None for _ in why)]
     return lines, shares
 
 

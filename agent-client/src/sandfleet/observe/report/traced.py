@@ -61,7 +61,9 @@ def sessions_in(roots: Iterable[Node]) -> list[Traced]:
 
     What an agent's sandbox ran beside the agent belongs to the agent's session, if the sandbox served one agent only.
     """
-    agents, loose, claims = [], [], []
+    agents: list[Traced] = []
+    loose: list[Traced] = []
+    claims: list[Traced] = []
     for root in roots:
         sandbox = next(
             (text(one.span.attributes, SANDBOX) for _, one in root.walk() if SANDBOX in one.span.attributes), ""
