@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test test-all pure smoke contract slowest flakes tools fresh nightly attacks cells conformance jupyterlab model completion size lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test test-all pure smoke contract slowest flakes tools fresh nightly attacks cells conformance jupyterlab model completion size lint types proto sync lock image own-images wheels wheels-test docs bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ proto: setup ## Generate the code of the APIs again.
 
 sync: setup ## Generate the sync client from the async one.
 	@$(PY) scripts/sync.py
+
+docs: ## The docs as a site with a search, in dist/site (Sphinx comes from the package index once).
+	@test -x .venv/docs/bin/sphinx-build || { python3 -m venv .venv/docs && .venv/docs/bin/pip install --quiet --require-hashes --requirement docs/site/requirements.lock; }
+	@.venv/docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --builder html --conf-dir docs/site . $(DIST)/site
 
 lock: setup ## Write requirements.lock anew from pyproject.toml.
 	@scripts/lock.sh

@@ -11,7 +11,8 @@ project = "Sandfleet"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 include_patterns = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/**"]
-exclude_patterns = ["docs/site"]
+# Folders without pages are not walked through.
+exclude_patterns = [".*", "[!d]*/**", "dist", "docs/site"]
 root_doc = "docs/README"
 html_theme = "furo"
 html_title = "Sandfleet"

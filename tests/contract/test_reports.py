@@ -4,6 +4,8 @@ import asyncio
 import json
 import shutil
 import struct
+import subprocess
+import sys
 import zlib
 from base64 import b64decode
 from pathlib import Path
@@ -125,6 +127,16 @@ def test_a_run_is_read_from_the_checkpoint_of_its_driver_and_compared_with_anoth
 
 def data_of(page):
     return page.read_text().partition("id='data'>")[2].partition("</script>")[0]
+
+
+def test_the_example_of_a_data_agent_leaves_a_report_with_its_plot_and_its_answer(tmp_path):
+    example = Path(__file__).parents[2] / "examples/data_agent.py"
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "answered Köln 20888.3\n"), done.stderr
+    (session,) = json.loads(data_of(tmp_path / "report.html"))["sessions"]
+    assert (session["answer"], session["task"].endswith("how much is it?")) == ("Köln 20888.3", True)
+    assert [step["is_failed"] for step in session["steps"]] == [False, True, False, False, False, False]
+    assert [len(step["pictures"]) for step in session["steps"]] == [0, 0, 0, 1, 0, 0]
 
 
 def test_a_database_that_is_no_checkpoint_is_refused(capsys, tmp_path):

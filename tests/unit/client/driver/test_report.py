@@ -67,7 +67,7 @@ def test_a_run_has_its_tasks_with_their_steps_plots_and_answers(tmp_path):
 
 def test_it_is_bounded_however_many_tasks_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(reports.model, "MAX_TEXTS", 40)
-    monkeypatch.setattr(pictures, "MAX_ALL", 3 * len(PNG))
+    monkeypatch.setattr(pictures, "MAX_ALL", 60)
     results = [TaskResult(f"t{n:02}", TaskEnd.ANSWERED, run=a_run()) for n in range(20)]
     results += [TaskResult("x", TaskEnd.WRONG, run=a_run())]
     found = written(tmp_path / "run.html", results)["sessions"]
