@@ -48,6 +48,8 @@ def draw_demo() -> None:
         drawn = console.export_svg(title="sandfleet demo")
     # Fonts are those of the reader's machine: a picture loads nothing.
     drawn = re.sub(r"@font-face \{.*?\}\n", "", drawn, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
+    # In a table of pictures each is as wide as it says.
+    drawn = re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', r'width="\1" height="\2" \g<0>', drawn, count=1)
     (FOLDER / "demo.svg").write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n", encoding="utf8")
 
 

@@ -10,9 +10,9 @@ from sphinx.application import Sphinx
 project = "Sandfleet"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-include_patterns = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/**"]
+include_patterns = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "charts/sandfleet/README.md", "docs/**"]
 # Folders without pages are not walked through.
-exclude_patterns = [".*", "[!d]*/**", "dist", "docs/site"]
+exclude_patterns = [".*", "[!cd]*/**", "dist", "docs/site"]
 root_doc = "docs/README"
 html_theme = "furo"
 html_title = "Sandfleet"
