@@ -1,6 +1,6 @@
 """Whether a claim may wait at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import AdmissionReason, CallReason, ClaimReason
@@ -23,26 +23,31 @@ def weighed(claim: Claim, pool: Pool | None) -> Claim:
     return claim if pool is None or not claim.queue else replace(claim, amount=pool.template.amount)
 
 
+def no_pool(name: str, known: Sequence[str]) -> FleetError:
+    """The refusal of a claim whose pool does not exist. Templates of one machine are named; pools may be others'."""
+    # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
+    if "/" in name:
+        return _refusal(ClaimReason.POOL_NOT_FOUND, f"there is no pool {name[:80]!r}", name[:80])
+    there = ", ".join(sorted(each for each in known if "/" not in each)[:20]) or "none"
+    return _refusal(
+        ClaimReason.TEMPLATE_NOT_FOUND, f"there is no template {name[:80]!r}; there are: {there}", name[:80]
+    )
+
+
 def admit(
     claim: Claim,
-    pool: Pool | None,
+    pool: Pool,
     inventory: Inventory,
     limits: FleetLimits,
     *,
     waiting_beside: int,
     come_back: Callable[[], float],
 ) -> None:
-    """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool.
+    """Raises FleetError for a claim that its pool cannot serve, whatever time it has.
 
     `waiting_beside` counts the claims that wait in the pool's namespace; `come_back` says in how many seconds one may
     come that finds too many of them.
     """
-    if pool is None:
-        # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
-        reason, kind = (
-            (ClaimReason.POOL_NOT_FOUND, "pool") if "/" in claim.pool else (ClaimReason.TEMPLATE_NOT_FOUND, "template")
-        )
-        raise _refusal(reason, f"there is no {kind} {claim.pool[:80]!r}", claim.pool[:80])
     template = pool.template
     check_claim(claim, template)
     if template.isolation < claim.min_isolation:

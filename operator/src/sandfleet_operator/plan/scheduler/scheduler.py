@@ -11,7 +11,7 @@ from sandfleet_operator.api.values import Claim, Exit, Mark, RequestKey, Sandbox
 from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
-from sandfleet_operator.plan.scheduler.admission import admit, weighed
+from sandfleet_operator.plan.scheduler.admission import admit, no_pool, weighed
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued, WhyNot, observed
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
@@ -142,6 +142,8 @@ class Scheduler:
         pool, beside = self.pool(claim.pool), self._queues.waiting_beside(claim.pool)
         mine = weighed(claim, pool)
         come_back = partial(self._patience.come_back, mine, now)
+        if pool is None:
+            raise no_pool(claim.pool, [state.pool.name for state in self._queues.all()])
         admit(mine, pool, self.inventory, self.limits, waiting_beside=beside, come_back=come_back)
         if claim.gang is not None and (state := self._queues.get(claim.pool)) is not None:
             state.queue.gangs.check(claim)

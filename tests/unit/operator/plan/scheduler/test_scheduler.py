@@ -367,6 +367,8 @@ def refusal(scheduler, claim):
 def test_a_claim_that_can_never_be_served_is_refused_at_once():
     scheduler = a_scheduler(max_waiting=1, target_warm=0)
     assert refusal(scheduler, a_claim(pool="r")) == (Code.NOT_FOUND, "TemplateNotFound")
+    with pytest.raises(FleetError, match="there is no template 'pyhton'; there are: "):
+        scheduler.ask(a_claim(pool="pyhton"), 0.0)
     assert refusal(scheduler, a_claim("q", pool="team/r")) == (Code.NOT_FOUND, "PoolNotFound")
     assert refusal(scheduler, a_claim(lease=-1.0)) == (Code.INVALID_ARGUMENT, "InvalidDuration")
     assert refusal(scheduler, a_claim(workspace_id="w9")) == (Code.NOT_FOUND, "WorkspaceNotFound")
