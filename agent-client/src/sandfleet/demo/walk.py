@@ -1,5 +1,6 @@
 """One agent, step by step, before the many: what it intends, the code that it runs, and what it observes."""
 
+import sys
 import textwrap
 from dataclasses import dataclass, field
 
@@ -74,7 +75,7 @@ class Walk:
 
 
 def _width() -> int:
-    return min(_MOST_WIDTH, table.width())
+    return min(_MOST_WIDTH, table.width()) if sys.stdout.isatty() else _MOST_WIDTH
 
 
 def _kind(step: Step) -> str:
