@@ -256,8 +256,9 @@ def test_queues_are_drawn_on_a_terminal_and_written_as_lines_elsewhere(
     assert main(words) == 0
     plain = capsys.readouterr().out
     assert plain.splitlines()[2].split() == [
-        "\x1b[2Kteam/search", "████████████████████", "100%", "3", "4", "2", "min", "uses", "all"
+        "\x1b[2Kteam/search", "████████████████████", "100%", "3", "4", "2", "min"
     ]  # fmt: skip
+    assert plain.splitlines()[3] == "\x1b[2K  uses all"
     monkeypatch.delenv("NO_COLOR")
     assert main(words) == 0
     assert "\x1b[31m" not in plain

@@ -79,7 +79,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task of a run as its driver knows it. `end` is empty while it is worked on; `steps` may be fewer than `count`."""
+    """A task of a run, from its driver. `end` is empty while the agent works; `steps` may be fewer than `count`."""
 
     key: str
     end: str = ""
