@@ -10,9 +10,10 @@ import base64
 import binascii
 import json
 import math
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 CHART = "application/vnd.sandfleet.chart.v1+json"
@@ -33,7 +34,24 @@ _VEGA_KINDS = {
     "arc": "pie",
     "boxplot": "box",
 }
+_UNIT = re.compile(r"[(\[]([^()\[\]]{1,40})[)\]]\s*$")
 _COMPUTED = ("aggregate", "bin", "timeUnit", "impute")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a chart.
+
+    scale        "linear", "log", "datetime", "categorical" or another of Matplotlib's names; "" where its library says
+                 none.
+    unit         what stands in parentheses at the end of its label: "s" of "Time (s)".
+    ticks        the places of its ticks, and `tick_labels` what is written there.
+    """
+
+    scale: str = ""
+    unit: str = ""
+    ticks: tuple[Any, ...] = ()
+    tick_labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +63,8 @@ class Chart:
               line, scatter  {"label", "points": ((x, y), …)}
               bar            {"label", "group", "value"}
               pie            {"label", "share"}, from 0 to 1
-              box            {"label", "min", "q1", "median", "q3", "max", "outliers"}
+              box            {"label", "min", "q1", "median", "q3", "max", "outliers"}, and "mean" where it is drawn
+    x_axis    scale, unit and ticks; `y_axis` as well. A pie has none.
     charts    of "several".
     left_out  how many points, bars or other elements are missing: at most 10,000 come.
 
@@ -59,6 +78,8 @@ class Chart:
     elements: tuple[Mapping[str, Any], ...] = ()
     charts: tuple[Chart, ...] = ()
     left_out: int = 0
+    x_axis: Axis | None = None
+    y_axis: Axis | None = None
 
 
 def of_parts(parts: Mapping[str, str | bytes]) -> Chart | None:
@@ -86,7 +107,15 @@ def _read_own(said: Mapping[str, Any], depth: int = 0) -> Chart | None:
     left_out = said.get("left_out", 0)
     title, x_label, y_label = (str(said.get(name, "")) for name in ("title", "x_label", "y_label"))
     left_out = left_out if isinstance(left_out, int) else 0
-    return Chart(said["type"], title, x_label, y_label, elements, charts, left_out)
+    axes = (_read_axis(said.get("x_axis")), _read_axis(said.get("y_axis")))
+    return Chart(said["type"], title, x_label, y_label, elements, charts, left_out, *axes)
+
+
+def _read_axis(said: Any) -> Axis | None:
+    if not isinstance(said, Mapping):
+        return None
+    ticks, texts = (tuple(said.get(name) or ())[:_MOST] for name in ("ticks", "tick_labels"))
+    return Axis(str(said.get("scale", "")), str(said.get("unit", "")), ticks, tuple(map(str, texts)))
 
 
 def _frozen(element: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,7 +145,7 @@ def _cut(chart: Chart) -> Chart:
         if room:
             elements.append(each if points is None else {**each, "points": points[:room]})
         room = max(0, room - count)
-    return Chart(chart.type, chart.title, chart.x_label, chart.y_label, tuple(elements), chart.charts, left_out)
+    return replace(chart, elements=tuple(elements), left_out=left_out)
 
 
 # Plotly
@@ -126,7 +155,21 @@ def _read_plotly(said: Mapping[str, Any]) -> Chart | None:
     layout = said.get("layout") or {}
     labels = (_title(layout.get("xaxis")), _title(layout.get("yaxis")))
     charts = [found for trace in said.get("data", ()) if (found := _trace(trace))]
-    return _several(charts, _title(layout), labels)
+    found = _several(charts, _title(layout), labels)
+    if found is None or found.type == "pie":
+        return found
+    x_axis, y_axis = (
+        _plotly_axis(layout.get(name), label) for name, label in zip(("xaxis", "yaxis"), labels, strict=True)
+    )
+    return replace(found, x_axis=x_axis, y_axis=y_axis)
+
+
+def _plotly_axis(said: Any, label: str) -> Axis:
+    axis = said if isinstance(said, Mapping) else {}
+    unit, scale = _UNIT.search(label), str(axis.get("type") or "")
+    scale = {"date": "datetime", "category": "categorical", "-": ""}.get(scale, scale)
+    ticks, texts = (tuple(_values(axis.get(name))) for name in ("tickvals", "ticktext"))
+    return Axis(scale, unit[1] if unit else "", ticks, tuple(map(str, texts)))
 
 
 def _title(holder: Any) -> str:

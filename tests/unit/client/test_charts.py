@@ -25,6 +25,15 @@ def test_a_chart_of_the_sandbox():
     assert [each.type for each in chart(CHART, both).charts] == ["line"]
 
 
+def test_axes_of_a_chart():
+    axis = {"scale": "log", "unit": "s", "ticks": [1, 10], "tick_labels": ["1", "10"]}
+    found = chart(CHART, {"type": "line", "x_axis": axis, "y_axis": 3})
+    assert (found.x_axis, found.y_axis) == (charts.Axis("log", "s", (1, 10), ("1", "10")), None)
+    layout = {"xaxis": {"type": "date", "title": "Day"}, "yaxis": {"title": {"text": "Load [kW]"}, "tickvals": [1]}}
+    found = chart(PLOTLY, {"data": [{"y": [1]}], "layout": layout})
+    assert (found.x_axis, found.y_axis) == (charts.Axis("datetime"), charts.Axis(unit="kW", ticks=(1,)))
+
+
 def packed(numbers):
     return {"dtype": "f8", "bdata": base64.b64encode(array("d", numbers).tobytes()).decode()}
 
