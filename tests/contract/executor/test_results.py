@@ -280,3 +280,47 @@ async def test_a_chart_of_altair_has_its_data(sandbox, version):
     # What has no specification is shown all the same.
     (shown,) = (await sandbox.run_code(f"{begin}Chart()")).results
     assert (shown.html, shown.chart) == ("<script></script>", None)
+
+
+# The parts of Plotly that show a figure: it looks at the version of nbformat, and its page holds the script each time.
+PLOTLY = """
+from copy import copy
+nbformat = None
+class MimetypeRenderer: ...
+class PlotlyRenderer(MimetypeRenderer):
+    def to_mimebundle(self, figure):
+        return {"application/vnd.plotly.v1+json": figure}
+class NotebookRenderer(MimetypeRenderer):
+    include_plotlyjs = True
+    def to_mimebundle(self, figure):
+        return {"text/html": f"<script>{self.include_plotlyjs}</script>"}
+class Renderers(dict):
+    default, render_on_display = "plotly_mimetype+notebook", False
+renderers = Renderers({"plotly_mimetype": PlotlyRenderer(), "notebook": NotebookRenderer()})
+def show(figure):
+    from IPython.display import display
+    bundle = {}
+    for name in renderers.default.split("+"):
+        bundle |= copy(renderers[name]).to_mimebundle(figure)
+    if not nbformat:
+        raise ValueError("Mime type rendering requires nbformat>=4.2.0 but it is not installed")
+    display(bundle, raw=True)
+"""
+
+
+async def test_a_figure_of_plotly_is_one_result_and_brings_its_script_once(sandbox):
+    await sandbox.files.write("plotly/io/_renderers.py", PLOTLY)
+    await sandbox.run_code("import sys; sys.path.insert(0, '/workspace')\nfrom plotly.io._renderers import show")
+    draw = "show({'data': [{'type': 'bar', 'x': ['a'], 'y': [2]}]})"
+    pages = []
+    for _ in range(2):
+        execution = await sandbox.run_code(draw)
+        assert execution.error is None
+        (shown,) = execution.results
+        assert (shown.chart.type, shown.chart.elements[0]["value"]) == ("bar", 2)
+        pages.append(shown.html)
+    assert pages == ["<script>True</script>", "<script>cdn</script>"]
+    # Code that has chosen a renderer keeps it.
+    chosen = "import plotly.io._renderers as io; io.renderers.default = 'notebook'; show({})"
+    (shown,) = (await sandbox.run_code(chosen)).results
+    assert shown.html == "<script>True</script>"

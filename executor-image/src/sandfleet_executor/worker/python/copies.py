@@ -13,14 +13,12 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from ..base import forks, frames, linux, process, seeds
-from . import fork_safety
+from . import fork_safety, imports
 
 # A joined thread may take a moment to disappear.
 LOOKS = 5
@@ -181,29 +179,7 @@ def seed_anew() -> None:
     if numpy := sys.modules.get("numpy.random"):
         numpy.seed(seed)
     elif seed is not None:
-        sys.meta_path.insert(0, SeedAtImport(seed))
-
-
-class SeedAtImport:
-    """Seeds NumPy's generator as soon as code has imported it."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "numpy.random":
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def seeded(module: ModuleType) -> None:
-                load(module)
-                module.seed(self._seed)
-
-            spec.loader.exec_module = seeded  # type: ignore[method-assign] # of this one module
-        return spec
+        imports.after("numpy.random", lambda module: module.seed(seed))
 
 
 def reseed(name: str) -> None:

@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 
 from ..base import process
 from ..packages import pip
-from . import errors, orphans, signals, streams
+from . import errors, imports, orphans, signals, streams
 from .shell import Shell
+from .shown import plotly
 
 LOWEST_RECURSION_LIMIT = 1000
 MATPLOTLIB = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "MPLCONFIGDIR": "/tmp/.matplotlib"}  # noqa: S108 the session's own /tmp
@@ -51,6 +52,7 @@ class UserProcess:
         faulthandler.enable(2, all_threads=False)
         for name, value in MATPLOTLIB.items():
             self._environ.setdefault(name, value)
+        imports.after(plotly.MODULE, plotly.prepare)
         for folder in (self.workspace, self.packages):
             while folder in sys.path:
                 sys.path.remove(folder)
