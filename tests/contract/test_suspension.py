@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,3 +159,25 @@ def test_the_sync_class_and_the_command_line_do_the_same(
     assert main(["resume", sandbox.sandbox_id]) == 3
     assert main(["suspend", sandbox.sandbox_id, "--json"]) == 3
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["type"] == "SandboxEnded"
+
+
+SUSPENDS = """
+from sandfleet import Sandbox
+for to in ("volume", "snapshot", "volume"):
+    sandbox = Sandbox.create()
+    kept = sandbox.suspend(to=to)
+    print(to, kept.ends_with_process)
+Sandbox.resume(sandbox.sandbox_id)
+"""
+
+
+def test_a_program_says_at_its_end_which_suspended_sessions_end_with_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "SANDFLEET_STATE": str(tmp_path), "SANDFLEET_FLEET": ""}
+    ended = subprocess.run(
+        [sys.executable, "-c", SUSPENDS], check=True, capture_output=True, text=True, env=environment
+    )
+    assert ended.stdout.splitlines() == ["volume True", "snapshot False", "volume True"]
+    # The one in a snapshot stays, and the last one was resumed.
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("sandfleet: ")]
+    assert "ends with this process" in line
+    assert "more" not in line

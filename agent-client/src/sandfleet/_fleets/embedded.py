@@ -15,6 +15,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -264,6 +265,8 @@ def _read_line(pipe: int, patience: float) -> str:
 
 _lock = threading.Lock()
 _own: Process | None = None
+# Sessions of this process's fleet that sleep on its volume, and when they end by themselves.
+asleep: dict[str, datetime | None] = {}
 
 
 def start(options: Options) -> str:
@@ -303,15 +306,30 @@ def stop() -> None:
             _own = None
 
 
+def _end() -> None:
+    """Name the suspended sessions that end with this process, and end its fleet."""
+    now = datetime.now(UTC)
+    ending = [name for name, until in asleep.items() if until is None or until > now]
+    if ending and running() is not None:
+        several = f" (and {len(ending) - 1} more)" if len(ending) > 1 else ""
+        print(
+            f"sandfleet: the suspended session {ending[0]}{several} ends with this process, whose fleet keeps it; "
+            'suspend(to="snapshot") keeps a session longer, and so does a fleet of `sandfleet dev`',
+            file=sys.stderr,
+        )
+    stop()
+
+
 def _forget_in_child() -> None:
     """Do not hold the parent's fleet: it is the parent's, and a lock may be held by a thread that is not here."""
     global _own, _lock  # noqa: PLW0603  one a process is the point
     _lock = threading.Lock()
+    asleep.clear()
     if _own is not None:
         with suppress(OSError):
             _own.let_go()
         _own = None
 
 
-atexit.register(stop)
+atexit.register(_end)
 os.register_at_fork(after_in_child=_forget_in_child)

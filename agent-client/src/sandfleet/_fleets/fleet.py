@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -277,6 +278,8 @@ class AsyncFleet:
         except SandboxEnded:
             return False
         self._take_signed(sandbox_id, answer.journal_heads)
+        if answer.released:
+            embedded.asleep.pop(sandbox_id, None)
         return bool(answer.released)
 
     async def get_within(self, sandbox_id: str, wait: float) -> SandboxInfo:
@@ -328,7 +331,11 @@ class AsyncFleet:
         """Suspend a session by its id, as `Sandbox.suspend` does."""
         request = suspensions.suspend_request(sandbox_id, force=force, timeout=timeout, to=to)
         wait = _SUSPEND_TIMEOUT if to == "volume" else TRANSFER_TIMEOUT
-        return suspensions.suspension(await self._call("Suspend", request, wait))
+        kept = suspensions.suspension(await self._call("Suspend", request, wait))
+        if to == "snapshot" or self.address != embedded.running():
+            return kept
+        embedded.asleep[sandbox_id] = kept.until
+        return replace(kept, ends_with_process=True)
 
     async def open_resumed(
         self, sandbox_id: str, *, max_wait: float, rpc_timeout: float, on_queued: OnQueued | None = None
@@ -337,6 +344,7 @@ class AsyncFleet:
         request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(max_wait))
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             answer = await claim.resume(self._connection, request, on_queued)
+        embedded.asleep.pop(sandbox_id, None)
         link = await self._link(answer.bound, rpc_timeout)
         return link, convert.bound(answer.bound), suspensions.resumption(answer)
 
@@ -352,6 +360,7 @@ class AsyncFleet:
             request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(DEFAULT_MAX_WAIT))
             try:
                 bound = (await claim.resume(self._connection, request, None)).bound
+                embedded.asleep.pop(sandbox_id, None)
             except SandboxEnded:
                 raise error from None
             return bound.sandbox, bound.access

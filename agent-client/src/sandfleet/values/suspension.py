@@ -40,6 +40,7 @@ class Suspension:
     """What a suspended session keeps beside its files, and what was ended for it.
 
     until              when the session ends, unless it is resumed before; None: it has no such end.
+    ends_with_process  whether it also ends with this process, whose own fleet keeps it, be that before `until`.
     services           the services that start again.
     ended_executions   ids of the executions that were running, which only `force` ends.
     ended_connections  connections to ports that were open, as well.
@@ -58,6 +59,7 @@ class Suspension:
     tmp_bytes: int = 0
     known: bool = True
     snapshot_id: str = ""
+    ends_with_process: bool = False
 
     def __repr__(self) -> str:
         until = f"until {self.until:%Y-%m-%d %H:%M:%S %Z}" if self.until else ""
