@@ -111,6 +111,16 @@ async def test_a_sandbox_is_saved_forked_and_rolled_back(fleet: AsyncFleet) -> N
     async with AsyncSandbox.create(fleet=fleet, snapshot="after-etl") as begun:
         assert (await begun.run_code(NOW)).text == "(1, ['a'])"
         assert (await begun.get_info()).limits.memory_bytes == 1 << 30
+    # A name means one snapshot of a session.
+    async with AsyncSandbox.create(fleet=fleet) as named:
+        other = await named.snapshot("after-etl")
+        with pytest.raises(PreconditionFailed, match=other.snapshot_id) as caught:
+            await named.snapshot("after-etl")
+        assert caught.value.reason == "SnapshotNameTaken"
+        with pytest.raises(PreconditionFailed, match=taken.snapshot_id) as caught:
+            await fleet.snapshots.delete("after-etl")
+        assert (await named.rollback("after-etl")).snapshot.snapshot_id == other.snapshot_id
+        assert await fleet.snapshots.delete(other)
     # One that would allow more is refused, and stays as it is.
     async with AsyncSandbox.create(fleet=fleet) as wider:
         await wider.run_code("x = 5")

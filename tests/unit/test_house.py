@@ -41,6 +41,12 @@ def test_the_root_needs_exactly_what_its_members_need() -> None:
     assert set(project(ROOT)["dependencies"]) == union
 
 
+def test_an_install_of_the_clone_has_every_extra_of_the_client() -> None:
+    extras = project(ROOT)["optional-dependencies"]
+    assert extras.keys() == project(ROOT / "agent-client")["optional-dependencies"].keys()
+    assert not any(extras.values())
+
+
 def test_the_bare_client_needs_at_most_five_packages_of_others() -> None:
     api, client = project(ROOT / "proto"), project(ROOT / "agent-client")
     direct = third_party(api["dependencies"]) | third_party(client["dependencies"])

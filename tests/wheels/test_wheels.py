@@ -71,8 +71,9 @@ def project(tmp_path: Path) -> Iterator[Project]:
         STATE.rmdir()
 
 
-def test_the_wheels_of_the_parts_run_the_screen_of_the_readme(wheels: Path, project: Project) -> None:
-    project.installs(*options(wheels), "sandfleet[local]", *USED)
+@pytest.mark.parametrize("distribution", ["sandfleet[local]", "sandfleet-client[local]"])
+def test_the_wheels_run_the_screen_of_the_readme(wheels: Path, project: Project, distribution: str) -> None:
+    project.installs(*options(wheels), distribution, *USED)
     screen = next(block.text for block in blocks_of("README.md") if block.language == "python")
     (project.folder / "screen.py").write_text(screen)
     said = project.runs("python", "screen.py")
@@ -90,9 +91,11 @@ def test_pip_alone_installs_the_clone(project: Project) -> None:
     assert project.runs("sandfleet", "run", "-c", "print(6 * 7)") == "42\n"
     assert project.runs("sandfleet", "--version").startswith("sandfleet ")
     assert str(project.folder) in project.runs("python", "-c", "import sandfleet_operator as o; print(o.__file__)")
+    # Extras that pages name are in it, and no package of another is looked for.
+    project.runs("pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "sandfleet[mcp,jupyter]")
 
 
 def test_the_client_alone_says_what_is_missing(wheels: Path, project: Project) -> None:
-    project.installs(*options(wheels), "sandfleet")
+    project.installs(*options(wheels), "sandfleet-client")
     program = "from sandfleet import Sandbox, UnavailableError\ntry: Sandbox.create()\nexcept UnavailableError as error: print(error)"
     assert "install sandfleet[local]" in project.runs("python", "-c", program)

@@ -509,18 +509,19 @@ class Sandbox:
         The processes stand still for a moment, so that all names, modes and small files are of one moment; a large file
         that changes meanwhile is listed. Variables are those after the last cell that had ended.
 
-        name    for `create(snapshot=name)`: at most 63 of a-z, 0-9, "-" and "."; "" means none.
+        name    for `create(snapshot=name)`: at most 63 of a-z, 0-9, "-" and "."; "" means none. Each snapshot of a
+                session has its own.
         labels  for people and programs.
 
-        Raises SandboxEnded, PreconditionFailed (SnapshotRunning), LimitReached (no room), InvalidArgument.
+        Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room), InvalidArgument.
         """
         return run(self._async.snapshot(name, labels=labels))
 
     def rollback(self, snapshot: str | Snapshot, *, force: bool = False) -> Restoration:
         """Put a snapshot in the place of the files, contexts and services of this sandbox; return what came back.
 
-        `snapshot` is a `Snapshot`, its id, or a name, of which the newest one counts. Contexts and services that it
-        does not have end. Running executions refuse it unless `force` ends them. It happens as a whole or not at all.
+        `snapshot` is a `Snapshot`, its id, or a name: of this session's first. Contexts and services that it does
+        not have end. Running executions refuse it unless `force` ends them. It happens as a whole or not at all.
 
         Raises NotFoundError (no such snapshot), PreconditionFailed (ExecutionRunning, SnapshotRunning,
         SnapshotWidened), LimitReached (no room).

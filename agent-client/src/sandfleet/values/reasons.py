@@ -369,6 +369,11 @@ class SnapshotReason(StrEnum):
 
     Wait for its end.
     """
+    SNAPSHOT_NAME_TAKEN = "SnapshotNameTaken"
+    """The session has a snapshot of this name already, or it names several that would be deleted.
+
+    Take another name, delete the one before, or name the id. The message has the ids.
+    """
     SNAPSHOT_WIDENED = "SnapshotWidened"
     """The sandbox would allow more than the snapshot: a wider contract, a higher limit, or unreviewed code of a file.
 

@@ -96,8 +96,11 @@ class AsyncSnapshots:
     async def list(self, tenant: str, unread: list[str] | None = None) -> Sequence[Manifest]:
         return await self._threads.run(lambda: tuple(self.blocking.list(tenant, unread)))
 
-    async def find(self, tenant: str, name: str) -> Manifest | None:
-        return await self._threads.run(self.blocking.find, tenant, name)
+    async def find(self, tenant: str, name: str, sandbox: str = "") -> Manifest | None:
+        return await self._threads.run(self.blocking.find, tenant, name, sandbox)
+
+    async def named(self, tenant: str, name: str) -> Sequence[Manifest]:
+        return await self._threads.run(self.blocking.named, tenant, name)
 
     async def own(self, cluster: str) -> None:
         await self._threads.run(self.blocking.own, cluster)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,10 +88,15 @@ class SnapshotStore:
         objects = TenantObjects(self.objects, tenant)
         yield from objects.manifests(self.keys, objects.trash(), unread=[] if unread is None else unread)
 
-    def find(self, tenant: str, name: str) -> Manifest | None:
-        """The newest of this name."""
-        found = (manifest for manifest in self.list(tenant) if manifest.about.name == name)
-        return max(found, key=lambda manifest: manifest.created_ms, default=None)
+    def find(self, tenant: str, name: str, sandbox: str = "") -> Manifest | None:
+        """The newest of this name, of this sandbox first: each of its snapshots has its own name."""
+        found = self.named(tenant, name)
+        return next((one for one in found if sandbox and one.about.sandbox == sandbox), next(iter(found), None))
+
+    def named(self, tenant: str, name: str) -> Sequence[Manifest]:
+        """Snapshots of this name, the newest first."""
+        found = [manifest for manifest in self.list(tenant) if manifest.about.name == name]
+        return sorted(found, key=lambda manifest: manifest.created_ms, reverse=True)
 
     def own(self, cluster: str) -> None:
         """Takes the store for this cluster. Raises SnapshotError: it is another's, whose snapshots it would mix up."""

@@ -10,7 +10,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from sandfleet_operator.snapshots.transfer import Filling, Hold, Place, Progress
 
 MAX_LINE_BYTES = 4 << 20
 MOST_LISTED = 10_000
+# Snapshots that an error names.
+MOST_NAMED = 10
 # Progress is told so often at most, in seconds.
 PROGRESS_SECONDS = 0.2
 # What the fleet is told of a snapshot beside its size.
@@ -89,7 +91,15 @@ class Worker:
 
     async def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
         tenant, about = request["tenant"], _about(request["about"])
-        how = {"base": await self._newest_of(tenant, about.sandbox), "sandbox": about.sandbox}
+        earlier = [
+            one for one in await self._store.list(tenant) if about.sandbox and one.about.sandbox == about.sandbox
+        ]
+        if taken := next((one for one in earlier if about.name and one.about.name == about.name), None):
+            why = f"its snapshot {taken.id} has that name already; delete that one, or take another name"
+            raise SnapshotError(Reason.NAME_TAKEN, f"cannot save snapshot {about.name!r} of {about.sandbox}: {why}")
+        # It may have most of what the sandbox has now; its executor decides what of it holds.
+        newest = max(earlier, key=lambda one: one.created_ms, default=None)
+        how = {"base": newest.id if newest else "", "sandbox": about.sandbox}
         async with self._store.writer(tenant, about, **how) as writer:
             # A fleet of the version before does not say `unused`.
             hold = Hold(force=request["force"], unused=request.get("unused", False)) if request["hold"] else None
@@ -128,11 +138,6 @@ class Worker:
         manifest = await self._find(request)
         return shown(manifest) | {"facts": _text(await self._facts(request["tenant"], manifest))}
 
-    async def _newest_of(self, tenant: str, sandbox: str) -> str:
-        """The snapshot that may have most of what the sandbox has now; its executor decides what of it holds."""
-        found = [one for one in await self._store.list(tenant) if sandbox and one.about.sandbox == sandbox]
-        return max(found, key=lambda one: one.created_ms).id if found else ""
-
     async def _facts(self, tenant: str, manifest: Manifest) -> bytes:
         """All entries are checked on the way."""
         async with self._store.reader(tenant, manifest.id, digest=manifest.digest) as reader:
@@ -162,10 +167,12 @@ class Worker:
     async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
         tenant, wanted = request["tenant"], request["snapshot"]
         if not ID.fullmatch(wanted):
-            found = await self._store.find(tenant, wanted)
-            if found is None:
+            found = await self._store.named(tenant, wanted)
+            if not found:
                 return {"existed": False}
-            wanted = found.id
+            if len(found) > 1:
+                raise _ambiguous(wanted, found)
+            wanted = found[0].id
         # One that cannot be read can go.
         now = request.get("now", False)
         existed = await self._store.delete(tenant, wanted, now=now, by=request.get("by", "caller"))
@@ -205,16 +212,23 @@ class Worker:
         return shown(await self._store.import_file(request["tenant"], path, about))
 
     async def _find(self, request: Mapping[str, Any]) -> Manifest:
-        """By id, or the newest of that name: no name looks like an id. Raises SnapshotError.
+        """By id, or the newest of that name, of the request's `sandbox` first: no name looks like an id.
 
-        `digest` of the request, where it has one, is that of the snapshot that is meant.
+        `digest` of the request, where it has one, is that of the snapshot that is meant. Raises SnapshotError.
         """
         tenant, wanted = request["tenant"], request["snapshot"]
         if ID.fullmatch(wanted):
             return await self._store.get(tenant, wanted, digest=request.get("digest") or None)
-        if (found := await self._store.find(tenant, wanted)) is not None:
+        if (found := await self._store.find(tenant, wanted, request.get("sandbox", ""))) is not None:
             return found
         raise _absent(wanted)
+
+
+def _ambiguous(wanted: str, found: Sequence[Manifest]) -> SnapshotError:
+    named = ", ".join(f"{one.id} (of {one.about.sandbox or 'a file'})" for one in found[:MOST_NAMED])
+    return SnapshotError(
+        Reason.NAME_TAKEN, f"cannot delete snapshot {wanted!r}: several have that name; name one of {named}"
+    )
 
 
 def _absent(wanted: str) -> SnapshotError:

@@ -20,6 +20,7 @@ OF_STORE = {
     "Changed": SnapshotReason.SNAPSHOT_DAMAGED,
     "Hostile": SnapshotReason.SNAPSHOT_INVALID,
     "TooLarge": SnapshotReason.SNAPSHOT_TOO_LARGE,
+    "NameTaken": SnapshotReason.SNAPSHOT_NAME_TAKEN,
     "Widened": SnapshotReason.SNAPSHOT_WIDENED,
     "Full": SnapshotReason.SNAPSHOT_STORE_FULL,
     "Denied": SnapshotReason.SNAPSHOT_STORE_DENIED,

@@ -101,7 +101,8 @@ class Transfers:
     async def restore(self, party: Party, snapshot: str, *, force: bool) -> AsyncGenerator[Event, None]:
         """The snapshotter's events. `snapshot`: an id, or a name. Raises FleetError."""
         # Before a byte of it is there: a crash in between leaves a session that is marked for nothing.
-        said = (await self.jobs.answer("get", tenant=party.tenant, snapshot=snapshot))["snapshot"]
+        wanted = {"tenant": party.tenant, "snapshot": snapshot, "sandbox": party.sandbox_id}
+        said = (await self.jobs.answer("get", **wanted))["snapshot"]
         await party.note(marks_of(said["received"]))
         filled = self.filled(party, said["id"], digest=said.get("digest", ""), force=force, undone_since=None)
         async with aclosing(filled) as events:

@@ -9,6 +9,8 @@ class Reason(Enum):
     NOT_FOUND = "NotFound"
     # Another snapshot has this id, or another save makes it at the moment.
     EXISTS = "Exists"
+    # The session has a snapshot of this name, or snapshots of several sessions have the one to delete.
+    NAME_TAKEN = "NameTaken"
     # What the store gave back is not what was written to it.
     CORRUPT = "Corrupt"
     # It is another tenant's, or was written with a key that this tenant does not have.

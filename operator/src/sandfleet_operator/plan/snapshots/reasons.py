@@ -19,6 +19,12 @@ class SnapshotReason(CallReason):
         "Another snapshot of the sandbox is being taken, or one is being restored in it.",
         "Wait for its end.",
     )
+    SNAPSHOT_NAME_TAKEN = (
+        "SnapshotNameTaken",
+        Code.FAILED_PRECONDITION,
+        "The session has a snapshot of this name already, or it names several that would be deleted.",
+        "Take another name, delete the one before, or name the id. The message has the ids.",
+    )
     SNAPSHOT_WIDENED = (
         "SnapshotWidened",
         Code.FAILED_PRECONDITION,

@@ -34,7 +34,7 @@ class SnapshotServiceStub:
     PERMISSION_DENIED  the caller may not. Not to be retried.
     UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
     UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    Where a request names a snapshot, it has its id, or its name: the newest of that name. On Kubernetes a tenant is a namespace, and a
     caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
     `create` on codesandboxes/connect.
     """
@@ -96,7 +96,7 @@ class SnapshotServiceServicer:
     PERMISSION_DENIED  the caller may not. Not to be retried.
     UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
     UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    Where a request names a snapshot, it has its id, or its name: the newest of that name. On Kubernetes a tenant is a namespace, and a
     caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
     `create` on codesandboxes/connect.
     """
@@ -235,7 +235,7 @@ class SnapshotService:
     PERMISSION_DENIED  the caller may not. Not to be retried.
     UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
     UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    Where a request names a snapshot, it has its id, or its name: the newest of that name. On Kubernetes a tenant is a namespace, and a
     caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
     `create` on codesandboxes/connect.
     """

@@ -35,7 +35,7 @@ class SnapshotServiceStub:
       PERMISSION_DENIED  the caller may not. Not to be retried.
       UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
       UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    Where a request names a snapshot, it has its id, or its name: the newest of that name. On Kubernetes a tenant is a namespace, and a
     caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
     `create` on codesandboxes/connect.
     """
@@ -95,7 +95,7 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
       PERMISSION_DENIED  the caller may not. Not to be retried.
       UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
       UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    Where a request names a snapshot, it has its id, or its name: the newest of that name. On Kubernetes a tenant is a namespace, and a
     caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
     `create` on codesandboxes/connect.
     """
@@ -151,7 +151,7 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
       PERMISSION_DENIED  the caller may not. Not to be retried.
       UNAVAILABLE        the fleet is starting or stopping, or the store does not answer (reason SnapshotStoreUnavailable). To be retried.
       UNIMPLEMENTED      this fleet keeps no snapshots. Not to be retried.
-    Where a request names a snapshot, it has its id, or the name of the newest one of that name. On Kubernetes a tenant is a namespace, and a
+    Where a request names a snapshot, it has its id, or its name: the newest of that name. On Kubernetes a tenant is a namespace, and a
     caller needs rights there: on sandboxsnapshots `create`, `get`, `list`, `delete`, `export` and `import`, and to save or fill a sandbox
     `create` on codesandboxes/connect.
     """

@@ -6,14 +6,14 @@ alone. Code that sets PLOTLY_RENDERER or `renderers.default` has its own way.
 """
 
 import os
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 MODULE = "plotly.io._renderers"
 NAME = "sandfleet"
 
 
-def prepare(module: ModuleType) -> None:
+def prepare(module: Any) -> None:
     """Sets the renderer, unless this version of Plotly is not as it has to be."""
     try:
         module.renderers[NAME] = _renderer(module)
@@ -26,7 +26,7 @@ def prepare(module: ModuleType) -> None:
 
 
 def _renderer(module: Any) -> Any:
-    class Renderer(module.MimetypeRenderer):  # type: ignore[misc]
+    class Renderer(module.MimetypeRenderer):
         def __init__(self) -> None:
             # Plotly copies a renderer for each figure: the copies share the list.
             self.pages: list[str] = []
