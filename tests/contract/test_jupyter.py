@@ -178,6 +178,30 @@ def test_code_is_completed_and_described(client, run):
     assert "Signature: len(obj, /)" in reply["data"]["text/plain"]
 
 
+def test_help_is_for_the_pager_of_the_front_end(run):
+    reply, told = run("zip?")
+    (page,) = reply["payload"]
+    assert (page["source"], told) == ("page", [])
+    assert "zip" in page["data"]["text/plain"]
+
+
+def test_consoles_are_told_whether_lines_are_a_whole_cell(client):
+    said = {}
+    for code in ("x = 1", "for i in range(3):", "x = = 1"):
+        client.is_complete(code)
+        said[code] = client.get_shell_msg(timeout=PATIENCE)["content"]["status"]
+    assert list(said.values()) == ["complete", "incomplete", "invalid"]
+
+
+def test_consoles_find_the_cells_before(client, run):
+    number = run("1 + 41")[0]["execution_count"]
+    run("silent_one = 1", silent=True)
+    client.history(raw=True, output=True, hist_access_type="tail", n=1)
+    assert client.get_shell_msg(timeout=PATIENCE)["content"]["history"] == [[0, number, ["1 + 41", "42"]]]
+    client.history(raw=True, output=False, hist_access_type="search", pattern="1 ? 4*", n=5)
+    assert client.get_shell_msg(timeout=PATIENCE)["content"]["history"] == [[0, number, "1 + 41"]]
+
+
 def test_a_restart_keeps_the_files_and_drops_the_variables(manager, client, run, address):
     run("open('file', 'w').write('here'); kept = 1")
     with Fleet.connect(address) as fleet:

@@ -19,6 +19,8 @@ _LANGUAGES = {
     "sql": ("text/x-sql", ".sql", "sql"),
 }
 
+# A result that IPython would show in a pager (worker/base/parts.py of the executor).
+PAGE = "application/vnd.sandfleet.page.v1+json"
 # Where Python says that its code is from.
 _PLACE = re.compile(r"<cell (\d{1,9})>")
 _MOST_NUMBERS = 10_000
@@ -45,6 +47,12 @@ def bundle(result: Result) -> dict[str, Any]:
     if "text/html" in parts:
         parts.pop("application/json", None)
     return parts
+
+
+def page(result: Result) -> dict[str, Any]:
+    """Return help that a front end shows beside the notebook, as `len?` asks for it."""
+    data = {mime: part(mime, data) for mime, data in result.parts.items() if mime != PAGE}
+    return {"source": "page", "data": data, "start": 0}
 
 
 class Prompts:

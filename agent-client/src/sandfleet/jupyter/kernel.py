@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandfleet import __version__
 from sandfleet.errors import SandboxEnded, SandfleetError
-from sandfleet.jupyter import content
+from sandfleet.jupyter import content, history
 from sandfleet.jupyter.wire import CONTROL, SHELL, STDIN, Request, Wire
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Kernel:
         self._language = language
         self._cells = 0
         self._prompts = content.Prompts()
+        self._past = history.History()
         # The longest deadline that a cell may have.
         self._longest: float | None = None
         # The request that is worked on, for what is said in its name; the context of its cell.
@@ -151,12 +152,10 @@ class Kernel:
         }
 
     async def _is_complete(self, request: Request) -> dict[str, Any]:
-        del request
-        return {"status": "unknown"}
+        return history.is_complete(self._language, str(request.content.get("code", "")))
 
     async def _history(self, request: Request) -> dict[str, Any]:
-        del request
-        return {"status": "ok", "history": []}
+        return {"status": "ok", "history": self._past.ask(request.content)}
 
     async def _comms(self, request: Request) -> dict[str, Any]:
         del request
@@ -175,6 +174,7 @@ class Kernel:
             self._wire.publish("execute_input", {"code": code, "execution_count": self._cells}, request)
         count = {"execution_count": self._cells}
         failed: dict[str, Any] | None
+        execution: Execution | None = None
         try:
             execution = await self._run(request, code, silent=silent)
             self._prompts.add(execution, self._cells)
@@ -183,8 +183,13 @@ class Kernel:
             if isinstance(error, SandboxEnded):
                 await self._seat.lost()
             failed = _failed(error)
+        if not silent and request.content.get("store_history", True):
+            self._past.add(self._cells, code, execution)
         if failed is None:
-            return {"status": "ok", "payload": [], "user_expressions": {}, **count}
+            pages = (
+                [content.page(each) for each in execution.results if content.PAGE in each.parts] if execution else []
+            )
+            return {"status": "ok", "payload": pages, "user_expressions": {}, **count}
         if not silent:
             self._wire.publish("error", {name: failed[name] for name in ("ename", "evalue", "traceback")}, request)
         if request.content.get("stop_on_error", True):
@@ -198,7 +203,8 @@ class Kernel:
         number = self._cells
 
         def result(one: Result) -> None:
-            tell(*content.shown(one, number), request)
+            if content.PAGE not in one.parts:
+                tell(*content.shown(one, number), request)
 
         async def typed(asked: InputRequest) -> str:
             return await self._type(request, asked)

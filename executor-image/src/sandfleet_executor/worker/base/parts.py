@@ -10,6 +10,8 @@ MAX_RESULT_BYTES = 16 << 20
 MAX_PARTS = 64
 MAX_MIME_CHARACTERS = 128
 PLAIN = "text/plain"
+# Marks help that IPython shows in a pager, for front ends that have a place for it.
+PAGE = "application/vnd.sandfleet.page.v1+json"
 # Types whose data is binary: a string there is Base64.
 BINARY = (
     "image/png",

@@ -109,7 +109,7 @@ class Shell(InteractiveShell):
         # Instead of a database in the profile's folder: %cd keeps its history here.
         self.db: dict[str, Any] = {}
         self.user_ns.pop("open", None)
-        self.set_hook("show_in_pager", _print_page, 0)
+        self.set_hook("show_in_pager", _show_page, 0)
         self.register_magic_function(self._pip, "line", "pip")
         for name in ("bash", "sh"):
             self.register_magic_function(self._script_magic(name), "cell", name)
@@ -236,6 +236,8 @@ def _unshowable(value: object, error: BaseException) -> str:
     return f"<{type(value).__name__} object, cannot show it: {type(error).__name__}: {reason}>"
 
 
-def _print_page(shell: object, data: Any, start: int = 0, screen_lines: int = 0) -> None:
-    del shell, start, screen_lines
-    print(data.get(parts.PLAIN, "") if isinstance(data, dict) else data)
+def _show_page(shell: "Shell", data: Any, start: int = 0, screen_lines: int = 0) -> None:
+    """Shows help, as of `len?`, as a result."""
+    del screen_lines
+    bundle = data if isinstance(data, dict) else {parts.PLAIN: str(data)}
+    shell.publish(display.Shown({**bundle, parts.PAGE: {"start": start}}))

@@ -264,7 +264,7 @@ def _is_date(axis: Any) -> bool:
     return "Date" in type(_converter(axis)).__name__
 
 
-def _categories(axis: Any) -> dict[int, str] | None:
+def _categories(axis: Any) -> dict[float, str] | None:
     """The names of places of an axis of categories."""
     if "StrCategory" not in type(_converter(axis)).__name__:
         return None
@@ -276,8 +276,8 @@ def _places(axis: Any, names: Mapping[float, str]) -> Callable[[Any], Any]:
     if _is_date(axis):
         to_date = sys.modules["matplotlib.dates"].num2date
         return lambda place: _number(to_date(place).replace(tzinfo=None))
-    names = _categories(axis) or names
-    return lambda place: names.get(round(float(place), 6), _number(place))
+    known: Mapping[float, str] = _categories(axis) or names
+    return lambda place: known.get(round(float(place), 6), _number(place))
 
 
 def _tick_names(axis: Any) -> dict[float, str]:
