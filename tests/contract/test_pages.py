@@ -21,7 +21,7 @@ from sandfleet._fleets import embedded
 from sandfleet.cli import in_full, parser_for
 from sandfleet.values.options import CreateOptions
 from support.client.chat_endpoint import Endpoint
-from support.pages import LANGUAGES, REASONS, ROOT, Block, blocks, blocks_of, broken_promises, pages
+from support.pages import LANGUAGES, REASONS, ROOT, Block, blocks, blocks_of, broken_promises, outputs, pages, prints
 from support.wheels import wheel
 
 SHELLS = ("bash", "console")
@@ -92,6 +92,8 @@ def test_the_programs_of_a_page_run_one_after_the_other_and_print_what_they_prom
             with contextlib.redirect_stdout(said):
                 exec(code, names)
             assert broken_promises(block.text, said.getvalue()) == [], f"{block}: {said.getvalue()}"
+            if shown := dict(outputs(page)).get(block):
+                assert prints(said.getvalue(), shown.text), f"{shown} is not what was printed:\n{said.getvalue()}"
     finally:
         for value in names.values():
             if isinstance(value, Sandbox):
@@ -118,8 +120,13 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: str, desk: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert [str(shown) for _, shown in bash_outputs(page) if not prints(done.stdout, shown.text)] == [], done.stdout
     shown = [line for block in run if block.language == "console" for line in block.text.splitlines()]
     assert [line for line in shown if not line.startswith("$ ") and line not in done.stdout] == []
+
+
+def bash_outputs(page: str) -> list[tuple[Block, Block]]:
+    return [pair for pair in outputs(page) if pair[0].language == "bash"]
 
 
 def address() -> str:
@@ -225,6 +232,13 @@ def test_a_faulty_block_is_found(text: str, fault: str) -> None:
 def test_a_broken_promise_of_a_program_is_found() -> None:
     program = 'print("a")    # (a)\n# Not printed.\nprint(1)  # 2\nx = 3  # not printed\nprint("b c\\nd")  # b…d\n'
     assert broken_promises(program, "(a)\n1\nb c\nd\n") == ["2"]
+
+
+def test_an_output_that_a_page_does_not_show_is_found() -> None:
+    said = "begun\n[3] 2026-01-02 03:04:05  ok  0.01 s\na\nb\nc\n"
+    assert prints(said, "[3] 2025-11-25 09:20:45  ok  0.007 s\na\n…\nc\n")
+    assert not prints(said, "a\nc\n")
+    assert not prints(said, "[4] 2025-11-25 09:20:45  ok  0.007 s\n")
 
 
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")

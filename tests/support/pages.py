@@ -6,12 +6,15 @@ A comment on the line above a block limits it, where every reader of the source 
                                   told without running it
     <!-- page only read: REASON -->    the same for all blocks of the page
     <!-- kind: SandboxTemplate -->    a part of a manifest of this kind, or `values`: of the chart's values
+
+A `text` block that follows a program or commands is what they print, unless it is marked `only read` itself.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +92,26 @@ def blocks(page: str, text: str) -> Iterator[Block]:
         if not MARK.fullmatch(lines[number]):
             marks = []
         number += 1
+
+
+# What is another at each run: times, durations, ids, sizes of processes.
+VARYING = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\b\d+\.\d+ m?s\b|\b(?=[a-f]*\d)[0-9a-f]{12}\b|\b\d+ MiB\b| +$", re.MULTILINE
+)
+
+
+def outputs(page: str) -> Iterator[tuple[Block, Block]]:
+    """Blocks that are run, each with the block behind it that shows what it prints."""
+    for block, shown in pairwise(blocks_of(page)):
+        is_run = block.language in ("python", "bash") and not block.only_read
+        if is_run and shown.language == "text" and not shown.only_read:
+            yield block, shown
+
+
+def prints(said: str, shown: str) -> bool:
+    """Whether this was printed in one piece: `…` stands for any text, and what varies for itself."""
+    said, shown = (VARYING.sub("~", text).strip() for text in (said, shown))
+    return re.search(".*".join(re.escape(part) for part in shown.split("…")), said, re.DOTALL) is not None
 
 
 def broken_promises(program: str, said: str) -> list[str]:

@@ -62,8 +62,9 @@ class AsyncSnapshots:
     async def delete(self, snapshot: str | Snapshot, *, now: bool = False) -> bool:
         """Delete a snapshot. Returns whether it existed; deleting one that is gone is no error.
 
-        `undelete` takes it back for 30 days. now: delete it for good, which makes room at once. Raises PreconditionFailed
-        (SnapshotNameTaken): several sessions have one of this name.
+        `undelete` takes it back for 30 days. now: delete it for good, which makes room at once.
+
+        Raises PreconditionFailed (SnapshotNameTaken): several sessions have one of this name.
         """
         request = api.snapshots.DeleteSnapshotRequest(snapshot=reference(snapshot), namespace=self._namespace, now=now)
         return bool((await self._call("DeleteSnapshot", request)).existed)

@@ -513,7 +513,8 @@ class Sandbox:
                 session has its own.
         labels  for people and programs.
 
-        Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room), InvalidArgument.
+        Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room),
+        InvalidArgument.
         """
         return run(self._async.snapshot(name, labels=labels))
 

@@ -41,7 +41,8 @@ class HasSnapshots:
                 session has its own.
         labels  for people and programs.
 
-        Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room), InvalidArgument.
+        Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room),
+        InvalidArgument.
         """
         return await self._taken(name, labels or {}, "manual")
 
