@@ -38,6 +38,43 @@ async def test_what_a_cell_sets_is_there_in_the_next(run, before, code, stdout):
     assert await said(run, code) == stdout
 
 
+MANY = """x='a b'; declare -A m=([k]='v w'); list=(1 '2 3'); readonly fixed=5; export E=1; unset HOME; umask 027
+f() { echo "f $1 $x"; }; alias hi='echo hi'; shopt -s extglob; mkdir -p d; cd d"""
+SHOW = """echo "$?, $x, ${m[k]}, ${list[1]}, $fixed, ${HOME-none}"; f q; hi; pwd; umask; shopt -q extglob && env | grep ^E="""
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code"),
+    [
+        ("exit 3", 3),
+        ("set -euo pipefail; echo $missing; echo never", 1),
+        ("echo ${x1:?no}", 1),
+        ("g() { exit 4; }; g", 4),
+    ],
+)
+async def test_what_ends_a_script_ends_the_cell_and_keeps_what_the_shell_had(run, end, exit_code):
+    await run(MANY)
+    ended = await run(end)
+    assert (ended.outcome, ended.reason, ended.exit_code, ended.lost) == ("error", "ExitCode", exit_code, ())
+    assert "never" not in ended.logs.stdout
+    lines = (await run(SHOW)).logs.stdout.splitlines()
+    assert lines == [f"{exit_code}, a b, v w, 2 3, 5, none", "f q a b", "hi", "/workspace/d", "0027", "E=1"]
+    # Interrupts reach the new shell, too.
+    assert (await run("sleep 1000", timeout=0.2)).outcome == "timeout"
+    assert await said(run, "echo $x") == "a b\n"
+
+
+async def test_exit_0_is_the_end_of_a_cell_that_went_well(run):
+    ended = await run("x=1; exit 0; echo never")
+    assert (ended.outcome, ended.logs.stdout) == ("ok", "")
+    assert await said(run, "echo $x") == "1\n"
+
+
+async def test_options_that_end_scripts_last(run):
+    await run("set -eu; echo $missing")
+    assert await said(run, "echo $-; set +eu") == "ehuBE\n"
+
+
 async def test_heredocs_quotes_and_many_lines_are_as_in_a_script(run):
     code = "cat <<'END'\nit's $HOME\nEND\ncat <<END\n$((6 * 7))\nEND\nfor i in 1 2\ndo\n  echo \"$i\"\ndone\n"
     assert await said(run, code) == "it's $HOME\n42\n1\n2\n"

@@ -100,6 +100,14 @@ class Host:
     # Under gVisor no process can enter the terminals' file system that a session mounts for itself. The pod's is used,
     # where all terminals are the session's.
     own_terminals: bool = True
+    # Programs of INSTALLERS that are there.
+    installers: tuple[str, ...] = ()
+
+
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+# Programs that would try for minutes to reach a registry where there is no network. A shim of each says so at once
+# (worker/shims/offline); it is only on the path where the program is, so that `command -v` tells the truth.
+INSTALLERS = ("apt", "apt-get", "cargo", "go", "npm")
 
 
 @dataclass(frozen=True)
@@ -209,6 +217,10 @@ def program(host: Host, *, user_id: int | None, tmp_inodes: int, start: str) -> 
     return python
 
 
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
 def environment(
     host: Host, threads: int, workspace: str = WORKSPACE, worker: str = WORKER_MOUNT, *, brokered: bool = False
 ) -> dict[str, str]:
@@ -220,8 +232,9 @@ def environment(
     packages = f"{workspace}/{PACKAGES}"
     shims = f"{worker}/shims"
     programs = f"{worker}/tools/shims/bin:{shims}/bin" if brokered else f"{shims}/bin"
+    offline = "".join(f"{shims}/offline/{name}:" for name in host.installers)
     return {
-        "PATH": f"{programs}:{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{programs}:{offline}{folder_of(host.python)}:{packages}/bin:{':'.join(SYSTEM_PATH)}",
         "HOME": workspace,
         "USER": "sandbox",
         "LOGNAME": "sandbox",
@@ -233,6 +246,8 @@ def environment(
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "TERM": "dumb",
+        # Pages wait for a key, which an agent in a terminal does not know.
+        "PAGER": "cat",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         # The session's pip, and the folder of its packages on the path of each Python.

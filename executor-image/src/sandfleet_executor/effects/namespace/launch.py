@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,15 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
         own_network=own_network,
         resolver=not own_network,
         own_terminals=not under_gvisor(),
+        installers=installers(sys.executable),
     )
+
+
+@cache
+def installers(python: str) -> tuple[str, ...]:
+    """The programs of bwrap.INSTALLERS on the path of a session."""
+    path = os.pathsep.join((bwrap.folder_of(python), *bwrap.SYSTEM_PATH))
+    return tuple(name for name in bwrap.INSTALLERS if shutil.which(name, path=path))
 
 
 def under_gvisor() -> bool:

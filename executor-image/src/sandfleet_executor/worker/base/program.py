@@ -22,6 +22,10 @@ class Program:
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
+    def ended(self, status: int) -> None:
+        """Takes its end. This process ends in the same way, unless the program begins anew."""
+        end_like(status)
+
     @property
     def is_working(self) -> bool:
         """Whether it runs now, or has ended."""
@@ -105,7 +109,7 @@ def _reap(program: Program) -> None:
         if pid == 0:
             return
         if pid == program.pid:
-            end_like(status)
+            program.ended(status)
 
 
 def end_like(status: int) -> NoReturn:

@@ -30,6 +30,17 @@ SYNTAX = 2
 SILENT_ROUNDS = 5
 ROUND_SECONDS = 0.5
 READ_BYTES = 4096
+# An EXIT trap writes what the shell that follows has to have, up to the last line. Options come first, and are set last:
+# `set -e` or `set -u` could end it before. Functions come before aliases, which would change them.
+WHOLE = "# whole"
+OPTIONS_END = "# options"
+MOST_KEPT = 16 << 20
+KEEP = (
+    f"{{ \\builtin set +o; \\builtin set +eux; \\builtin echo '{OPTIONS_END}'; \\builtin shopt -p; \\builtin declare -f;"
+    " \\builtin declare -F; \\builtin declare -p; \\builtin alias -p; \\builtin umask -p;"
+    f" \\builtin printf '\\\\builtin cd -- %q\\n' \"$PWD\"; \\builtin echo '{WHOLE}'; }} 2>/dev/null"
+)
+BEGAN_ANEW = "a new shell has its variables, functions, options and folder, and no traps"
 SET_E = "; \\builtin set -e"
 
 
@@ -51,15 +62,45 @@ class Shell(program.Program):
         self._own = f"/proc/{os.getpid()}/fd"
         # The file with the code of the cell.
         self.cell = f"{self._own}/{self._cell}"
+        # What the shell has kept at its end, for the next one, and the exit code of that until it was asked for.
+        self._kept, self._again = os.memfd_create("kept"), os.memfd_create("again")
+        self._end: int | None = None
         super().__init__(self._start())
-        # Until it has answered the first line, an interrupt would end it.
-        self.armed = False
         seed = seeds.seed()
         seeded = f" RANDOM={seed};" if seed is not None else ""
+        self._prepare(f"{seeded} shopt -s expand_aliases")
+
+    def _prepare(self, first: str) -> None:
+        """Writes the first line of a shell. Until it has answered that, an interrupt would end it."""
+        self.armed = False
+        keep = shlex.quote(f"{KEEP} >|{self._own}/{self._kept}")
         self._write_line(
-            f"BASH_ARGV0=bash;{seeded} shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR;"
+            f"BASH_ARGV0=bash;{first}; set -E; trap -- {shlex.quote(self._on_error())} ERR; trap -- {keep} EXIT;"
             f" {self._arm('none')}; {self._answer('armed')}\n"
         )
+
+    def ended(self, status: int) -> None:
+        """Starts a shell with what this one had, where that has kept it: `exit`, or an error of bash, has ended it."""
+        code, number = linux.split_status(status)
+        kept = os.pread(self._kept, MOST_KEPT, 0)
+        options, _, rest = kept.partition(f"{OPTIONS_END}\n".encode())
+        if number or not rest.endswith(f"{WHOLE}\n".encode()):
+            super().ended(status)
+        # They were for the shell that has ended.
+        while self._lines_are_left():
+            os.read(self.lines, READ_BYTES)
+        os.ftruncate(self._kept, 0)
+        # A variable that code has unset would be back from the environment otherwise.
+        names = " ".join(filter(str.isidentifier, os.environ))
+        os.ftruncate(self._again, 0)
+        _write(self._again, f"\\builtin unset {names}\n".encode() + rest + options)
+        self.pid, self._end = self._start(), code
+        self._prepare(f" \\. {self._own}/{self._again} </dev/null >/dev/null 2>/dev/null")
+
+    def take_end(self) -> int | None:
+        """The exit code of the shell that a new one has replaced since the last call."""
+        end, self._end = self._end, None
+        return end
 
     def _start(self) -> int:
         null = os.open(os.devnull, os.O_RDWR)
@@ -94,9 +135,7 @@ class Shell(program.Program):
     def begin(self, name: str, source: bytes, envs: Mapping[str, str], last: int) -> None:
         """Starts a cell. `name` marks its answers; `last` is the exit code that it finds in `$?`."""
         os.ftruncate(self._cell, 0)
-        view = memoryview(source)
-        while view:
-            view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
+        _write(self._cell, source)
         self._write_line(self._run(name, envs, last) + self._report(name))
 
     def look(self, name: str, question: str) -> None:
@@ -153,12 +192,19 @@ class Shell(program.Program):
         self.signal(signal.SIGINT, signal.SIGCONT)
 
 
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.pwrite(file, view, len(data) - len(view)) :]
+
+
 class End(NamedTuple):
-    """How a cell ended: its exit code, the shell's options, and whether it was interrupted."""
+    """How a cell ended: its exit code, the shell's options, whether it was interrupted, and whether its shell ended."""
 
     code: int
     options: list[bytes]
     interrupted: bool
+    anew: bool = False
 
 
 class Answers:
@@ -192,7 +238,7 @@ class ContextLoop:
         self._control = control
         self._watch = program.Watch()
         self._shell = Shell()
-        self._meter = process.Meter(self._shell.pid)
+        self._meter, self._measured = process.Meter(self._shell.pid), self._shell.pid
         self._last = 0
         self._answer = b""
 
@@ -247,6 +293,9 @@ class ContextLoop:
             return
         # A random name: a cell can forge its own end at most, never that of a later cell.
         cell = os.urandom(8).hex()
+        # A shell that has ended between two cells was replaced.
+        self._shell.take_end()
+        self._measure()
         self._meter.start()
         # Processes that earlier cells left in the background.
         spared = self._shell.children()
@@ -259,9 +308,15 @@ class ContextLoop:
         elif end.code == SYNTAX and (wrong := syntax.error_in(self._shell.cell, extended=b"extglob" in end.options)):
             self._fail("SyntaxError", wrong, end.code, usage)
         elif end.code:
-            self._fail("ExitCode", describe_exit_code(end.code), end.code, usage)
+            words = describe_exit_code(end.code) + (f"; {BEGAN_ANEW}" if end.anew else "")
+            self._fail("ExitCode", words, end.code, usage)
         else:
             self._send(None, "ok", 0, usage)
+
+    def _measure(self) -> None:
+        if self._measured != self._shell.pid:
+            self._meter.close()
+            self._meter, self._measured = process.Meter(self._shell.pid), self._shell.pid
 
     def _wait(self, cell: str, spared: set[int]) -> End:
         wait = self._watch.poller(self._shell.answers)
@@ -278,10 +333,18 @@ class ContextLoop:
             if answers.end is None and self._watch.was_interrupted(ready, self._shell):
                 self._interrupt(spared, again=asked)
                 asked = True
+            if (code := self._shell.take_end()) is not None:
+                self._drop_answers()
+                return answers.end or End(code, [], interrupted=False, anew=True)
             silent = silent + 1 if not ready and self._shell.is_silent() else 0
             if silent >= SILENT_ROUNDS:
                 self._give_up()
         return answers.end
+
+    def _drop_answers(self) -> None:
+        """Drops what the shell before has answered, so that no later cell takes it for its own."""
+        while self._shell.answers in self._watch.poller(self._shell.answers)(0):
+            self._shell.armed = self._shell.armed or b"armed" in self._read_answers()
 
     def _arm(self, answers: Answers, *, asked: bool) -> None:
         """Once the shell is armed: repeats an interrupt that came too early."""

@@ -21,6 +21,13 @@ def host(**change):
     return Host(**{**values, **change})
 
 
+def test_shims_of_installers_that_are_there_come_before_them():
+    bare, found = (bwrap.environment(each, 2)["PATH"] for each in (host(), host(installers=("npm",))))
+    assert "offline" not in bare
+    folders = found.split(":")
+    assert folders.index("/opt/sandfleet/_sandfleet_worker/shims/offline/npm") < folders.index("/srv/venv/bin")
+
+
 def arguments(of=None, *, user_id=5000, tmp_bytes=1000, mounts=()):
     fds = range(10, 10 + len(bwrap.data_files()))
     return bwrap.arguments(
