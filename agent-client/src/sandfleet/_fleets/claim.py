@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandfleet._fleets.connection import is_broken
@@ -32,6 +33,9 @@ Request = TypeVar("Request", "api.fleet.ClaimRequest", "api.fleet.ResumeRequest"
 Response = TypeVar("Response", "api.fleet.ClaimResponse", "api.fleet.ResumeResponse")
 
 DEFAULT_TEMPLATE = "python"
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?((?:[KMGTkmgt]i?)?)[Bb]?")
+_UNITS = {"": 1} | {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}
+_UNITS |= {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
 _ON_IDLE = {"end": 1, "suspend": 2, "snapshot": 3}
 _RECOVERY = {"workspace": 1, "snapshot": 2}
 # How much longer than its wait a claim may take, in seconds: a cold start that has begun may end.
@@ -40,6 +44,23 @@ _MARGIN = 30.0
 _END = 5.0
 # Streams of answered claims that are being read to their end in the background.
 _ending: set[asyncio.Task[None]] = set()
+
+
+def in_full(options: CreateOptions) -> CreateOptions:
+    """Write what is short in options of a claim in full: `env`, and `memory`. Raises InvalidArgument."""
+    env, memory = options.get("env"), options.get("memory")
+    if env:
+        options = {**options, "envs": {**env, **(options.get("envs") or {})}}
+    if memory is not None:
+        options = {**options, "limits": replace(options.get("limits") or Limits(), memory_bytes=_bytes(memory))}
+    return options
+
+
+def _bytes(memory: str | int) -> int:
+    found = _SIZE.fullmatch(str(memory).strip())
+    if found is None or not (size := float(found[1]) * _UNITS[found[2].lower()]):
+        raise InvalidArgument(f'cannot claim with memory {memory!r}: it has to be bytes, or a text as "4Gi" or "500M"')
+    return int(size)
 
 
 def claim_request(

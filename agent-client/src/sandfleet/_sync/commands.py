@@ -8,7 +8,7 @@ from sandfleet._portal import Relay, iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Literal, Unpack
+    from typing import Literal, Self, Unpack
 
     from sandfleet.resources.commands import AsyncCommandHandle, AsyncCommands, Command
     from sandfleet.values.execution import CommandOutput, CommandResult, OnText, RunningCommand
@@ -19,7 +19,7 @@ class CommandHandle:
     """A command that was started. Iterate over it to read its output as it comes; `wait` returns its result.
 
     Output is read from the sandbox only while you iterate or wait. Dropping the handle does not end the command; its
-    deadline does.
+    deadline does, and so does the end of a `with` block around the handle.
     """
 
     def __init__(self, original: AsyncCommandHandle, relay: Relay) -> None:
@@ -33,6 +33,13 @@ class CommandHandle:
     def execution_id(self) -> str:
         """The command's id."""
         return self._async.execution_id
+
+    def __enter__(self) -> Self:
+        run(self._async.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return run(self._async.__aexit__(*_))
 
     def __iter__(self) -> Iterator[CommandOutput]:
         return iterate(self._async, self._relay)
@@ -104,9 +111,9 @@ class Commands:
         return CommandHandle(answer, relay) if isinstance(answer, AsyncCommandHandle) else answer
 
     def connect(
-        self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+        self, execution_id: str | int, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
     ) -> CommandHandle:
-        """Follow a command from its first output on.
+        """Follow a command from its first output on: by its id, or by its process id while it runs (see `list`).
 
         This or another process started it; it may be running or have ended, and others may follow it as well. Dropping
         the handle does not end it.

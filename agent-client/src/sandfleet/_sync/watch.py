@@ -8,6 +8,7 @@ from sandfleet._portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
     from sandfleet.resources.files.watch import AsyncFileWatch
     from sandfleet.values.files import FileEvent
@@ -38,6 +39,13 @@ class FileWatch:
     def get_new_events(self, timeout: float = 0.0) -> list[FileEvent]:
         """Return the changes since the last call or iteration; waits at most `timeout` seconds for the first one."""
         return run(self._async.get_new_events(timeout))
+
+    def __enter__(self) -> Self:
+        run(self._async.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return run(self._async.__aexit__(*_))
 
     def stop(self) -> None:
         """End the watch; an iteration over it ends."""

@@ -1,5 +1,7 @@
 """What a policy sees and what it may answer: frozen values. Pure."""
 
+import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -205,6 +207,19 @@ class PolicyError(SandfleetError):
     """The policy could not come to an action (its model's endpoint failed, say). The run ends as `policy_failed`."""
 
 
-Policy = Callable[[Conversation], Awaitable[Action]]
+# A plain function runs in a thread.
+Policy = Callable[[Conversation], "Awaitable[Action] | Action"]
+
+
+async def next_action(policy: Policy, conversation: Conversation) -> Action:
+    """Ask a policy for its next action. Raises what it raises."""
+    call = policy if inspect.isroutine(policy) else getattr(policy, "__call__", policy)  # noqa: B004 - to look at it
+    if inspect.iscoroutinefunction(call):
+        answer = policy(conversation)
+    else:
+        answer = await asyncio.to_thread(policy, conversation)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 # Why an answer is rejected, in words for the model; None when it stands.
 Judge = Callable[[FinalAnswer, Conversation], "Awaitable[str | None] | str | None"]

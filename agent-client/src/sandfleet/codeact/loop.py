@@ -24,6 +24,7 @@ from sandfleet.codeact.conversation import (
     RunCommand,
     Step,
     Verdict,
+    next_action,
 )
 from sandfleet.codeact.environment import (
     WITH_EXECUTOR,
@@ -145,7 +146,7 @@ class CodeActAgent:
         progress, stop = decide.Progress(), None
         while stop is None:
             try:
-                action = await self._policy(conversation)
+                action = await next_action(self._policy, conversation)
             except PolicyError as error:
                 return conversation, decide.Stop(End.POLICY_FAILED, f"the policy failed: {error}", error)
             try:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
+from sandfleet.codeact.conversation import next_action
+
 if TYPE_CHECKING:
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet.codeact.conversation import Action, Conversation, Policy
@@ -96,6 +98,6 @@ class DrivenPolicy:
         if self._calls <= len(self._recorded):
             return self._recorded[self._calls - 1]
         async with self._gaps.gap():
-            action = await self._policy(conversation)
+            action = await next_action(self._policy, conversation)
         await self._record(self._calls, action)
         return action

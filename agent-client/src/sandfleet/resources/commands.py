@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Self, Unpack, overload
 
 from sandfleet._arguments import checked
 from sandfleet._wire import api
@@ -38,7 +38,7 @@ class AsyncCommandHandle:
     """A command that was started. Iterate over it to read its output as it comes; `wait` returns its result.
 
     Output is read from the sandbox only while you iterate or wait. Dropping the handle does not end the command; its
-    deadline does.
+    deadline does, and so does the end of a `with` block around the handle.
     """
 
     def __init__(self, link: Link, stream: ExecutionStream, listeners: Listeners, stdin: bytes | str | None) -> None:
@@ -59,6 +59,13 @@ class AsyncCommandHandle:
     def execution_id(self) -> str:
         """The command's id."""
         return self._stream.collector.execution_id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._stream.collector.ending is None and await self.kill():
+            await self.wait()
 
     @property
     def spans(self) -> Sequence[api.common.Span]:
@@ -185,16 +192,16 @@ class AsyncCommands:
 
     @checked
     async def connect(
-        self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+        self, execution_id: str | int, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
     ) -> AsyncCommandHandle:
-        """Follow a command from its first output on.
+        """Follow a command from its first output on: by its id, or by its process id while it runs (see `list`).
 
         This or another process started it; it may be running or have ended, and others may follow it as well. Dropping
         the handle does not end it.
 
         Raises NotFoundError when no command has the id, or its output is no longer stored.
         """
-        collector = EventCollector(execution_id, keep_bytes=True)
+        collector = EventCollector(await self._id_of(execution_id), keep_bytes=True)
         stream = ExecutionStream(self._link, collector, None, COMMANDS)
         await stream.attach()
         return AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None)
@@ -209,6 +216,14 @@ class AsyncCommands:
             return await _signal(self._link, command, _SIGKILL)
         found = [each.execution_id for each in await self.list() if each.pid == command]
         return await _signal(self._link, found[0], _SIGKILL) if found else False
+
+    async def _id_of(self, command: str | int) -> str:
+        if isinstance(command, str):
+            return command
+        for each in await self.list():
+            if each.pid == command:
+                return each.execution_id
+        raise NotFoundError(f"cannot follow process {command}: no command that runs has it", reason="CommandNotFound")
 
     async def list(self) -> tuple[RunningCommand, ...]:
         """List the commands that are running, with their process ids inside the sandbox."""

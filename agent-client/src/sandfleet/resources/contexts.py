@@ -43,11 +43,17 @@ from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions,
 from sandfleet.values.variables import Autosave, StateRestored, brought_back
 
 DEFAULT_CONTEXT = "default"
+_SHORT = {"py": "python", "sh": "bash", "js": "javascript", "ts": "typescript"}
 _INTERRUPT_GRACE = 2.0
 _ON_FAILURE = {
     OnFailure.KEEP: api.interpreter.ON_FAILURE_KEEP,
     OnFailure.ROLLBACK: api.interpreter.ON_FAILURE_ROLLBACK,
 }
+
+
+def language_of(word: str | None) -> str | None:
+    """Return the language that a word means, which may be short for it."""
+    return _SHORT.get(word, word) if word else word
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class Cell:
         """Fill in what the options leave out. Raises ValueError for an unknown `on_failure`."""
         return cls(
             code,
-            language=options.get("language"),
+            language=language_of(options.get("language")),
             context=options.get("context"),
             timeout=options.get("timeout"),
             envs=dict(options.get("envs") or {}),
@@ -301,7 +307,7 @@ class Interpreter:
         wish = options.get("autosave")
         request = api.interpreter.CreateContextRequest(
             context_id=context_id or f"c-{uuid.uuid4().hex[:12]}",
-            language=options.get("language", "python"),
+            language=language_of(options.get("language", "python")),
             cwd=options.get("cwd", ""),
             envs=dict(options.get("envs") or {}),
             autosave=convert_variables.autosave(self.autosave if wish is None else Autosave.of(wish)),

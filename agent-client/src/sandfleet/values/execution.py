@@ -331,6 +331,16 @@ class Execution:
         return next((result.text for result in self.results if result.is_main_result), None)
 
     @property
+    def stdout(self) -> str:
+        """The standard output, as `logs.stdout`."""
+        return self.logs.stdout
+
+    @property
+    def stderr(self) -> str:
+        """The standard error, as `logs.stderr`."""
+        return self.logs.stderr
+
+    @property
     def context_restarted(self) -> bool:
         """Whether the variables of earlier cells are lost."""
         return "variables" in self.lost

@@ -62,13 +62,14 @@ class CreateOptions(TypedDict, total=False):
                     undone (notice WentBack). Where the fleet is lost as well, `resume` takes it on from there.
     snapshot_period seconds between two automatic snapshots of a session that is used; 300 by default, 1 at least,
                     on a cluster 60.
-    envs            environment variables of all code in the sandbox.
+    envs            environment variables of all code in the sandbox; `env` is the same.
     mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
     queue           wait in this queue and use its quota; "" means the queue "default" where there is one, else none.
     priority        a priority class of the queue; "" means its last.
     labels          labels of the sandbox, for `list`.
     limits          limits below the template's.
+    memory          short for `limits=Limits(memory_bytes=…)`: bytes, or a text as "4Gi" or "500M".
     isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is
                     stronger).
     workspace_id    start on this workspace of a released sandbox (`SandboxInfo.workspace_id`); takes a cold start.
@@ -118,11 +119,13 @@ class CreateOptions(TypedDict, total=False):
     recovery: Literal["workspace", "snapshot"]
     snapshot_period: float
     envs: Mapping[str, str] | None
+    env: Mapping[str, str] | None
     mounts: Mapping[str, str] | Sequence[str] | None
     queue: str
     priority: str
     labels: Mapping[str, str] | None
     limits: Limits | None
+    memory: str | int | None
     isolation: Isolation | Literal["none", "namespace", "gvisor"] | None
     workspace_id: str
     keep_workspace: bool
@@ -203,7 +206,8 @@ class CodeOptions(ListenOptions, total=False):
     """Options of `run_code`.
 
     language      "python", "bash", "javascript" or "sql": each has a default context, which is created at its first use
-                  (None: Python's). With a `context`, its language has to be this one.
+                  (None: Python's). "py", "sh", "js" and "ts" are short for them. With a `context`, its language has to
+                  be this one.
     context       the context to run in: its variables last from one cell to the next. None means the default context.
     timeout       deadline in seconds from the start of the run; None means the sandbox's default. 0 means none,
                   which is refused unless the sandbox's longest timeout is 0; the lease still ends it.
@@ -220,8 +224,10 @@ class CodeOptions(ListenOptions, total=False):
                   `Execution.rollback` says how.
     intent        why it is to run, for the reviewers of a reviewed sandbox; cut after 2,000 bytes. None means what the
                   block `with sandfleet.intent(text)` around the call says.
+    check         raise ExecutionFailed unless it ends well, as `Execution.raise_for_error` does.
     """
 
+    check: bool
     language: str | None
     context: str | Context | None
     timeout: float | None

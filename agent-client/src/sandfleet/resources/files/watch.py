@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sandfleet._arguments import checked
 from sandfleet._wire import api
@@ -90,6 +90,12 @@ class AsyncFileWatch:
         found = list(self._events)
         self._events.clear()
         return found
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def stop(self) -> None:
         """End the watch; an iteration over it ends."""

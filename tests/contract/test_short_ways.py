@@ -1,0 +1,61 @@
+"""Names that users of other sandboxes type, and short ways: each does what its long form does."""
+
+import pytest
+from sandfleet import ExecutionFailed, InvalidArgument, NotFoundError
+from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet.sandbox import AsyncSandbox
+
+
+async def test_a_sandbox_has_its_id_and_says_whether_it_runs(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        assert sandbox.id == sandbox.sandbox_id
+        assert await sandbox.is_running()
+        renewed = await AsyncSandbox.set_timeout(sandbox.id, 900, fleet=fleet)
+        assert renewed.lease_expires == (await fleet.get(sandbox.id)).lease_expires
+        await sandbox.suspend()
+        assert not await sandbox.is_running()
+        await fleet.release(sandbox.id)
+        assert not await sandbox.is_running()
+
+
+async def test_pause_is_a_suspension_into_a_snapshot(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        kept = await sandbox.pause()
+        assert kept.snapshot_id
+        await fleet.snapshots.delete(kept.snapshot_id)
+
+
+async def test_a_cell_says_what_it_printed_and_raises_if_asked_to(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(
+        fleet=fleet, env={"COLOUR": "red"}, envs={"TEAM": "blue"}, memory="512Mi"
+    ) as sandbox:
+        code = "import os, sys; print(os.environ['COLOUR'], os.environ['TEAM']); print('no', file=sys.stderr)"
+        execution = await sandbox.run_code(code, check=True)
+        assert (execution.stdout, execution.stderr) == ("red blue\n", "no\n")
+        assert (await sandbox.get_info()).limits.memory_bytes == 512 << 20
+        with pytest.raises(ExecutionFailed, match="ZeroDivisionError"):
+            await sandbox.run_code("1 / 0", check=True)
+        assert (await sandbox.run_code("1 / 0")).error is not None
+        assert (await sandbox.run_code("echo $COLOUR", language="sh")).stdout == "red\n"
+        assert (await sandbox.create_context("other", language="py")).language == "python"
+
+
+@pytest.mark.parametrize("memory", ["4Xi", "", "-1Gi", "Gi", 0])
+async def test_memory_in_other_words_is_refused(fleet: AsyncFleet, memory: str | int) -> None:
+    with pytest.raises(InvalidArgument, match="memory"):
+        await AsyncSandbox.create(fleet=fleet, memory=memory)
+
+
+async def test_a_command_is_found_by_its_process_and_ends_with_its_block(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        async with await sandbox.commands.run("echo on; sleep 1000", background=True) as handle:
+            (running,) = await sandbox.commands.list()
+            again = await sandbox.commands.connect(running.pid)
+            assert again.execution_id == handle.execution_id
+        assert (await handle.wait()).signal == "SIGKILL"
+        with pytest.raises(NotFoundError, match=str(running.pid)):
+            await sandbox.commands.connect(running.pid)
+        async with await sandbox.files.watch_dir(".") as watch:
+            await sandbox.files.write("a.txt", "a")
+            assert await watch.get_new_events(10.0)
+        assert [event async for event in watch] == []
