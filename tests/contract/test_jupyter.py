@@ -225,6 +225,25 @@ def test_a_shutdown_ends_the_sandbox_and_leaves_no_file(manager, client, run, ad
     assert not Path(f"{file}.sandbox").exists()
 
 
+def test_a_folder_beside_the_notebook_is_copied_in(installed, monkeypatch, tmp_path):
+    words = ["jupyter", "install", "--prefix", str(installed), "--name", "with-folder", "--folder", "."]
+    subprocess.run([sys.executable, "-m", "sandfleet", *words], capture_output=True, check=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows.csv").write_text("a,b\n")
+    made = jupyter_client.KernelManager(kernel_name="with-folder", transport="ipc")
+    made.start_kernel(cwd=str(tmp_path))
+    client = made.blocking_client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=PATIENCE)
+        shown = []
+        client.execute_interactive("print(open('data/rows.csv').read())", timeout=PATIENCE, output_hook=shown.append)
+        assert [each["content"]["text"] for each in shown if each["msg_type"] == "stream"] == ["a,b\n\n"]
+    finally:
+        client.stop_channels()
+        made.shutdown_kernel(now=False)
+
+
 def test_a_fleet_that_does_not_answer_is_an_error_of_the_cell(installed, monkeypatch):
     monkeypatch.setenv("SANDFLEET_ADDRESS", "unix:/nowhere/fleet.sock")
     manager, client = jupyter_client.manager.start_new_kernel(

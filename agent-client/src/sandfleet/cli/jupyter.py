@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _place(install)
     install.add_argument("--display-name", default="", metavar="TEXT", help="how Jupyter shows it")
     _language(install)
+    _folder(install)
     create.add_claim_arguments(install, install)
     remove = _action(actions, "remove", "remove such a kernel")
     _place(remove)
@@ -30,7 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kernel = _action(actions, "kernel", "be the kernel of a connection file: Jupyter starts this")
     kernel.add_argument("--file", type=Path, required=True, metavar="FILE", help="connection file of Jupyter")
     _language(kernel)
+    _folder(kernel)
     create.add_claim_arguments(kernel, kernel)
+
+
+def _folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="copy this folder into each new sandbox; one that is relative, as '.', begins at the notebook's folder",
+    )
 
 
 def _action(
@@ -87,7 +98,7 @@ def _install(options: argparse.Namespace) -> int:
 
 def _words(options: argparse.Namespace) -> list[str]:
     """Return the arguments of the kernel that say which sandbox it claims."""
-    known = ("pool", "isolation", "template", "snapshot", "queue", "priority", "namespace")
+    known = ("folder", "pool", "isolation", "template", "snapshot", "queue", "priority", "namespace")
     words = [word for name in known if getattr(options, name) for word in (f"--{name}", str(getattr(options, name)))]
     words += ["--max-wait", str(options.max_wait)]
     words += [word for name, value in options.env for word in ("--env", f"{name}={value}")]
@@ -129,4 +140,4 @@ async def _serve(options: argparse.Namespace) -> None:
 
     # Jupyter starts a kernel anew with the same file.
     record = options.file.with_name(f"{options.file.name}.sandbox")
-    await Kernel(Wire(options.file), Seat(claim, record), options.language).serve()
+    await Kernel(Wire(options.file), Seat(claim, record, options.folder), options.language).serve()

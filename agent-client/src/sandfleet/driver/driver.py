@@ -145,6 +145,31 @@ class FleetDriver:
             if told is not None:
                 told.write()
 
+    def run_sync(
+        self,
+        make_agent: MakeAgent,
+        tasks: Iterable[AgentTask | str],
+        *,
+        concurrency: int | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        report: str | PathLike[str] | None = None,
+    ) -> list[TaskResult]:
+        """Run all tasks as `run` does, in a program without an event loop; return the results as they came.
+
+        Ctrl-C ends the sessions, releases their sandboxes and raises KeyboardInterrupt.
+        """
+
+        async def results() -> list[TaskResult]:
+            async with self:
+                found = self.run(make_agent, tasks, concurrency=concurrency, checkpoint=checkpoint, report=report)
+                return [each async for each in found]
+
+        try:
+            return asyncio.run(results())
+        except KeyboardInterrupt:
+            # Where each session stood when it was cancelled says nothing to the reader of a traceback.
+            raise KeyboardInterrupt from None
+
     def _shared(self, fleet: AsyncFleet, make_agent: MakeAgent, kept: Checkpoint, concurrency: int) -> Shared:
         options = self._options
         here = fleet.address.startswith("unix:")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandfleet import AsyncSandbox
-from sandfleet.errors import NotFoundError, SandboxEnded, SandfleetError
+from sandfleet.errors import FileError, NotFoundError, SandboxEnded, SandfleetError
 
 # A kernel that dies without a word leaves its sandbox for so long, in seconds.
 LEASE = 600.0
@@ -18,11 +18,15 @@ _MOST_RECORD = 4096
 
 
 class Seat:
-    """`claim` makes a sandbox that stays, and returns its id; it blocks. `file` names the sandbox for a restart."""
+    """`claim` makes a sandbox that stays, and returns its id; it blocks. `file` names the sandbox for a restart.
 
-    def __init__(self, claim: Callable[[], str], file: Path) -> None:
+    `folder` is copied into the workspace of a sandbox that was just claimed.
+    """
+
+    def __init__(self, claim: Callable[[], str], file: Path, folder: Path | None = None) -> None:
         self._claim = claim
         self._file = file
+        self._folder = folder
         self._lock = asyncio.Lock()
         self._sandbox: AsyncSandbox | None = None
 
@@ -76,7 +80,18 @@ class Seat:
         partial.touch(mode=0o600)
         partial.write_text(json.dumps({"sandbox_id": sandbox_id}), encoding="utf-8")
         partial.replace(self._file)
-        return await self._connected(sandbox_id)
+        sandbox = await self._connected(sandbox_id)
+        if self._folder is None:
+            return sandbox
+        try:
+            await sandbox.files.upload(self._folder, ".")
+        except BaseException as error:  # Without its files no cell is to run.
+            self._file.unlink(missing_ok=True)
+            await sandbox.kill()
+            if isinstance(error, OSError):
+                raise FileError(f"cannot copy {self._folder} into the sandbox: {error}") from error
+            raise
+        return sandbox
 
     async def _connected(self, sandbox_id: str) -> AsyncSandbox:
         return await AsyncSandbox.connect(sandbox_id, timeout=LEASE, keep_alive=True)
