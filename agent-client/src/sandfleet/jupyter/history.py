@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
+from codeop import CommandCompiler
 from collections import deque
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -52,15 +54,22 @@ class History:
 
 def is_complete(language: str, code: str) -> dict[str, Any]:
     """Say whether a console should run these lines or wait for more."""
-    if language != "python":
-        # The language's own program would have to say it.
+    lines = code.split("\n")
+    if language != "python" or any(line.lstrip()[:1] in ("%", "!") or line.rstrip()[-1:] == "?" for line in lines):
+        # Only the language's own program, or IPython, can say it.
         return {"status": "unknown"}
+    compiler = CommandCompiler()
+    compiler.compiler.flags |= PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
-        from IPython.core.inputtransformer2 import TransformerManager
-    except ImportError:
-        return {"status": "unknown"}
-    status, indent = TransformerManager().check_complete(code)
-    return {"status": status, "indent": " " * (indent or 0)} if status == "incomplete" else {"status": status}
+        is_whole = compiler(code, "<cell>", "exec") is not None
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+        return {"status": "invalid"}
+    # As at Python's prompt, an empty line ends a block.
+    last = lines[-1]
+    if is_whole and not last[:1].isspace():
+        return {"status": "complete"}
+    indent = len(last) - len(last.lstrip())
+    return {"status": "incomplete", "indent": " " * (indent + 4 * last.rstrip().endswith(":"))}
 
 
 def _whole(value: object, default: int | None) -> int | None:

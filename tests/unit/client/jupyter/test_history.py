@@ -30,7 +30,28 @@ def test_cells_are_found(past, request_, numbers):
     assert [number for _, number, _ in past.ask(request_)] == numbers
 
 
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("1", "complete"),
+        ("a = 1\nb = 2", "complete"),
+        ("await x", "complete"),
+        ("", "complete"),
+        ("def f(x):", "incomplete"),
+        ("def f(x):\n  x * 2", "incomplete"),
+        ("def f(x):\n  x * 2\n", "complete"),
+        ("(1,", "incomplete"),
+        ("""x = '''""", "incomplete"),
+        ("import = 7q", "invalid"),
+        ("x = 1)", "invalid"),
+        ("%time f()", "unknown"),
+        ("len?", "unknown"),
+    ],
+)
+def test_lines_are_a_whole_cell_or_not(code, status):
+    assert is_complete("python", code)["status"] == status
+
+
 def test_lines_of_other_languages_are_left_to_the_console():
     assert is_complete("bash", "for") == {"status": "unknown"}
-    assert is_complete("python", "def f():")["status"] == "incomplete"
-    assert is_complete("python", "def f():")["indent"] == "    "
+    assert is_complete("python", "if x:\n    for y in z:")["indent"] == "        "
