@@ -1,7 +1,7 @@
 """Names that users of other sandboxes type, and short ways: each does what its long form does."""
 
 import pytest
-from sandfleet import ExecutionFailed, InvalidArgument, NotFoundError
+from sandfleet import ExecutionFailed, FileError, FileNotFound, InvalidArgument, NotFoundError
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
 
@@ -55,7 +55,26 @@ async def test_a_command_is_found_by_its_process_and_ends_with_its_block(fleet: 
         assert (await handle.wait()).signal == "SIGKILL"
         with pytest.raises(NotFoundError, match=str(running.pid)):
             await sandbox.commands.connect(running.pid)
+        async with await sandbox.pty.create() as terminal:
+            await terminal.send("echo $((6 * 7))\r")
+            async for data in terminal:
+                if b"42" in data:
+                    break
+        assert await sandbox.commands.list() == ()
         async with await sandbox.files.watch_dir(".") as watch:
             await sandbox.files.write("a.txt", "a")
             assert await watch.get_new_events(10.0)
         assert [event async for event in watch] == []
+
+
+async def test_symlinks_are_followed_where_that_is_asked_for(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        await sandbox.files.write("d/file", "text")
+        await sandbox.commands.run("ln -s file d/one; ln -s $PWD/d/one two; ln -s loop loop; ln -s gone dead")
+        assert (await sandbox.files.get_info("two")).symlink_target == "/workspace/d/one"
+        found = await sandbox.files.get_info("two", follow_links=True)
+        assert (found.path, found.size) == ("/workspace/d/file", 4)
+        with pytest.raises(FileError, match="symlinks"):
+            await sandbox.files.get_info("loop", follow_links=True)
+        with pytest.raises(FileNotFound):
+            await sandbox.files.get_info("dead", follow_links=True)

@@ -110,9 +110,12 @@ class Files:
         """Return whether a path exists. A dangling symlink exists."""
         return run(self._async.exists(path))
 
-    def get_info(self, path: PathLike) -> FileInfo:
-        """Describe a file, directory or symlink; a symlink at the end of the path is not followed."""
-        return run(self._async.get_info(path))
+    def get_info(self, path: PathLike, *, follow_links: bool = False) -> FileInfo:
+        """Describe a file, directory or symlink: the symlink at the end of a path, or with `follow_links` its target.
+
+        Raises FileNotFound, also for a symlink to nothing, and FileError (reason TooManyLinks).
+        """
+        return run(self._async.get_info(path, follow_links=follow_links))
 
     def make_dir(self, path: PathLike) -> bool:
         """Create a directory and its parents. Returns whether it is new."""

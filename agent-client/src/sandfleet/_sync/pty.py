@@ -8,6 +8,7 @@ from sandfleet._portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from typing import Self
 
     from sandfleet.resources.commands import Command
     from sandfleet.resources.pty import AsyncPty, AsyncPtyHandle
@@ -20,7 +21,7 @@ class PtyHandle:
 
     Output is read only while you iterate or wait; a program whose output is not read blocks. The program chooses every
     byte, escape sequences included: written to a real terminal they move its cursor, set its title, make it answer.
-    Dropping the handle does not end the program; its deadline does.
+    Dropping the handle does not end the program; its deadline does, and the end of a `with` block around the handle.
     """
 
     def __init__(self, original: AsyncPtyHandle) -> None:
@@ -33,6 +34,13 @@ class PtyHandle:
     def execution_id(self) -> str:
         """The command's id."""
         return self._async.execution_id
+
+    def __enter__(self) -> Self:
+        run(self._async.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return run(self._async.__aexit__(*_))
 
     def __iter__(self) -> Iterator[bytes]:
         return iterate(self._async)

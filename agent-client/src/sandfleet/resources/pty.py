@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sandfleet._arguments import checked
 from sandfleet._wire import api
@@ -28,7 +28,7 @@ class AsyncPtyHandle:
 
     Output is read only while you iterate or wait; a program whose output is not read blocks. The program chooses every
     byte, escape sequences included: written to a real terminal they move its cursor, set its title, make it answer.
-    Dropping the handle does not end the program; its deadline does.
+    Dropping the handle does not end the program; its deadline does, and the end of a `with` block around the handle.
     """
 
     def __init__(self, link: Link, stream: ExecutionStream) -> None:
@@ -43,6 +43,12 @@ class AsyncPtyHandle:
     def execution_id(self) -> str:
         """The command's id."""
         return self._handle.execution_id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._handle.__aexit__()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self

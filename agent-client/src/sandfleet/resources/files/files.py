@@ -33,6 +33,8 @@ Library = Literal["pandas", "polars", "pyarrow"]
 
 _ENTRIES_LIMIT = 100_000
 _PAGE = 10_000
+# As many as Linux follows.
+_LINKS_LIMIT = 40
 DEFAULT_READ_LIMIT = 256 * 1024 * 1024
 DEFAULT_DOWNLOAD_LIMIT = 64 * 1024 * 1024 * 1024
 MAX_MATCHES = 10_000
@@ -171,11 +173,22 @@ class AsyncFiles:
         return True
 
     @checked
-    async def get_info(self, path: PathLike) -> FileInfo:
-        """Describe a file, directory or symlink; a symlink at the end of the path is not followed."""
-        request = api.filesystem.StatRequest(path=os.fsencode(path))
-        answer = await self._link.unary(lambda c: c.filesystem.Stat, request, idempotent=True)
-        return convert.file_info(answer.info)
+    async def get_info(self, path: PathLike, *, follow_links: bool = False) -> FileInfo:
+        """Describe a file, directory or symlink: the symlink at the end of a path, or with `follow_links` its target.
+
+        Raises FileNotFound, also for a symlink to nothing, and FileError (reason TooManyLinks).
+        """
+        raw = os.fsencode(path)
+        for _ in range(_LINKS_LIMIT):
+            answer = await self._link.unary(
+                lambda c: c.filesystem.Stat, api.filesystem.StatRequest(path=raw), idempotent=True
+            )
+            target = answer.info.symlink_target
+            if not follow_links or not target:
+                return convert.file_info(answer.info)
+            raw = os.path.join(os.path.dirname(answer.info.path), target)  # noqa: PTH118, PTH120 - bytes of the sandbox
+        why = f"more than {_LINKS_LIMIT} symlinks lead on from it"
+        raise FileError(f"cannot describe {os.fsdecode(path)!r}: {why}", reason="TooManyLinks")
 
     @checked
     async def make_dir(self, path: PathLike) -> bool:
