@@ -30,8 +30,8 @@ SYNTAX = 2
 SILENT_ROUNDS = 5
 ROUND_SECONDS = 0.5
 READ_BYTES = 4096
-# An EXIT trap writes what the shell that follows has to have, up to the last line. Options come first, and are set last:
-# `set -e` or `set -u` could end it before. Functions come before aliases, which would change them.
+# An EXIT trap writes what the shell that follows has to have, up to the last line. Options come first, and are set
+# last: `set -e` or `set -u` could end it before. Functions come before aliases, which would change them.
 WHOLE = "# whole"
 OPTIONS_END = "# options"
 MOST_KEPT = 16 << 20
