@@ -25,6 +25,8 @@ from support.pages import LANGUAGES, REASONS, ROOT, Block, blocks, blocks_of, br
 from support.wheels import wheel
 
 SHELLS = ("bash", "console")
+# Their commands read what their first program has written.
+BEGUN_IN_PYTHON = ("docs/howto/journal.md",)
 NODE = Path("/usr/bin/node")
 # What a reader of the pages has in the folder: names that the pages use.
 FILES = {
@@ -105,6 +107,8 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: str, desk: Path) -
     run = [block for block in blocks_of(page) if block.language in SHELLS and not block.only_read]
     if not run:
         return
+    if page in BEGUN_IN_PYTHON:
+        exec(next(block.text for block in blocks_of(page) if block.language == "python"), {})
     lines = ["set -eu", "trap 'echo \"ends at $at\" >&2' EXIT"]
     for block in run:
         lines += [f"at={shlex.quote(str(block))}", block.commands]
