@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
-from sandfleet.errors import SandboxEnded
 from sandfleet.resources.egress import HasEgress
 from sandfleet.resources.skills import HasSkills
 from sandfleet.resources.snapshots import HasSnapshots
@@ -67,12 +66,11 @@ async def _create(
     like: str = "",
 ) -> Made:
     from sandfleet._fleets import embedded
-    from sandfleet._fleets.claim import begun_with, claim_request, in_full
+    from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
     from sandfleet.tools.sources import prepared_under
     from sandfleet.values.sandbox import Isolation
 
-    options = in_full(options)
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = Isolation.UNKNOWN if like else embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
@@ -176,17 +174,6 @@ async def _suspend(
 
     fleet = fleet or await find_fleet_of(sandbox_id)
     return await fleet.suspend(sandbox_id, force=force, timeout=timeout, to=to)
-
-
-@checked
-async def _set_timeout(sandbox_id: str, timeout: float, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
-    """Renew the lease of the sandbox of this id. Raises SandboxEnded."""
-    from sandfleet._fleets.discovery import find_fleet_of
-    from sandfleet._wire.convert.common import sandbox
-
-    fleet = fleet or await find_fleet_of(sandbox_id)
-    renewed, _ = await fleet.renew(sandbox_id, timeout)
-    return sandbox(renewed)
 
 
 @checked
@@ -396,11 +383,6 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         return self._link.sandbox_id
 
     @property
-    def id(self) -> str:
-        """The same as `sandbox_id`."""
-        return self.sandbox_id
-
-    @property
     def bound(self) -> Bound | None:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._bound
@@ -445,10 +427,6 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         await self._forwards.close()
         await self._stop_tools()
         return kept
-
-    async def pause(self) -> Suspension:
-        """Suspend the session into a snapshot, as `suspend(to="snapshot")`: it outlives this process."""
-        return await self.suspend(to="snapshot")
 
     @also_by_id(_kill)
     async def kill(self) -> bool:
@@ -497,20 +475,9 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         """
         return await self._link.info()
 
-    async def is_running(self) -> bool:
-        """Return whether the session has its processes: it has neither ended nor is it suspended. Wakes none."""
-        try:
-            return (await self._link.known()).state == "claimed"
-        except SandboxEnded:
-            return False
-
-    @also_by_id(_set_timeout)
     @checked
     async def set_timeout(self, timeout: float) -> SandboxInfo:
-        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded.
-
-        The class has the same call by id: `Sandbox.set_timeout(sandbox_id, 600)`.
-        """
+        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
         renewed = await self._link.renew(timeout)
         self._link.lease.lasts(timeout)
         return renewed
@@ -552,8 +519,7 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
 
         Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
         AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
-        platform is the outcome `lost`. Cancelling the call interrupts the code. `check=True` raises ExecutionFailed for
-        any outcome but `ok`.
+        platform is the outcome `lost`. Cancelling the call interrupts the code.
         """
         execution = await self._interpreter.run(code, options)
         return execution.raise_for_error() if options.get("check") else execution

@@ -116,7 +116,7 @@ async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple
     """
     from sandfleet._fleets.snapshots import within
 
-    options = await with_hosts(options)
+    options = await with_hosts(in_full(options))
     if not options.get("snapshot"):
         return None, options
     snapshot = await within(snapshots, options.get("namespace") or "").get(options["snapshot"])

@@ -77,13 +77,6 @@ def _get_info(sandbox_id: str, *, fleet: Fleet | None = None) -> SandboxInfo:
     return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
 
 
-def _set_timeout(sandbox_id: str, timeout: float, *, fleet: Fleet | None = None) -> SandboxInfo:
-    """Renew the lease of the sandbox of this id. Raises SandboxEnded."""
-    from sandfleet.sandbox import _set_timeout as original
-
-    return run(original(sandbox_id, timeout, fleet=unwrap(fleet, "as_async")))
-
-
 class Sandbox:
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
@@ -279,11 +272,6 @@ class Sandbox:
         return self._async.sandbox_id
 
     @property
-    def id(self) -> str:
-        """The same as `sandbox_id`."""
-        return self._async.id
-
-    @property
     def bound(self) -> Bound | None:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._async.bound
@@ -319,10 +307,6 @@ class Sandbox:
         has the same call by id: `Sandbox.suspend(sandbox_id)`.
         """
         return run(self._async.suspend(force=force, timeout=timeout, to=to))
-
-    def pause(self) -> Suspension:
-        """Suspend the session into a snapshot, as `suspend(to="snapshot")`: it outlives this process."""
-        return run(self._async.pause())
 
     @also_by_id(_kill)
     def kill(self) -> bool:
@@ -363,16 +347,8 @@ class Sandbox:
         """
         return run(self._async.get_info())
 
-    def is_running(self) -> bool:
-        """Return whether the session has its processes: it has neither ended nor is it suspended. Wakes none."""
-        return run(self._async.is_running())
-
-    @also_by_id(_set_timeout)
     def set_timeout(self, timeout: float) -> SandboxInfo:
-        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded.
-
-        The class has the same call by id: `Sandbox.set_timeout(sandbox_id, 600)`.
-        """
+        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
         return run(self._async.set_timeout(timeout))
 
     def usage(self) -> SandboxUsage:
@@ -405,8 +381,7 @@ class Sandbox:
 
         Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
         AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
-        platform is the outcome `lost`. Cancelling the call interrupts the code. `check=True` raises ExecutionFailed for
-        any outcome but `ok`.
+        platform is the outcome `lost`. Cancelling the call interrupts the code.
         """
         relay = Relay()
         return run(self._async.run_code(code, **relay.wrap_options(options)), relay)
@@ -527,6 +502,19 @@ class Sandbox:
     def restoration(self) -> Restoration | None:
         """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
         return self._async.restoration
+
+    @property
+    def id(self) -> str:
+        """The same as `sandbox_id`."""
+        return self._async.id
+
+    def is_running(self) -> bool:
+        """Return whether the session has its processes: it has neither ended nor is it suspended. Wakes none."""
+        return run(self._async.is_running())
+
+    def pause(self) -> Suspension:
+        """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
+        return run(self._async.pause())
 
     def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
         """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandfleet._wire.link import Link
-    from sandfleet.values.suspension import Restoration, Resumption, Snapshot
+    from sandfleet.values.suspension import Restoration, Resumption, Snapshot, Suspension
 
 
 class HasSnapshots:
@@ -29,6 +29,26 @@ class HasSnapshots:
     def restoration(self) -> Restoration | None:
         """What came back of the snapshot that `create(snapshot=…)` began with; else None."""
         return self._restoration
+
+    @property
+    def id(self) -> str:
+        """The same as `sandbox_id`."""
+        return self._link.sandbox_id
+
+    async def is_running(self) -> bool:
+        """Return whether the session has its processes: it has neither ended nor is it suspended. Wakes none."""
+        from sandfleet.errors import SandboxEnded
+
+        try:
+            return (await self._link.known()).state == "claimed"
+        except SandboxEnded:
+            return False
+
+    async def pause(self) -> Suspension:
+        """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
+        # The sandbox's class is above this one.
+        suspended: Suspension = await getattr(self, "suspend")(to="snapshot")  # noqa: B009
+        return suspended
 
     @checked
     async def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
