@@ -1,9 +1,19 @@
 """Names that users of other sandboxes type, and short ways: each does what its long form does."""
 
+from collections.abc import Iterator
+
 import pytest
 from sandfleet import ExecutionFailed, FileError, FileNotFound, InvalidArgument, NotFoundError
+from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
+from support.client.served import served_fleet
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Process]:
+    with served_fleet(Options(pool_size=1)) as process:
+        yield process
 
 
 async def test_a_sandbox_has_its_id_and_says_whether_it_runs(fleet: AsyncFleet) -> None:

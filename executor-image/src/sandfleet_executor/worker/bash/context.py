@@ -10,6 +10,7 @@ shell: this process notices its end, and also a live shell that does not answer.
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import signal
 import socket
@@ -31,16 +32,17 @@ SILENT_ROUNDS = 5
 ROUND_SECONDS = 0.5
 READ_BYTES = 4096
 # An EXIT trap writes what the shell that follows has to have, up to the last line. Options come first, and are set
-# last: `set -e` or `set -u` could end it before. Functions come before aliases, which would change them.
+# last: `set -e` or `set -u` could end it before. Aliases stay behind: one of `case` may be what has ended the shell.
 WHOLE = "# whole"
 OPTIONS_END = "# options"
+ALIASES = re.compile(rb"^declare -A BASH_ALIASES=.*\n", re.MULTILINE)
 MOST_KEPT = 16 << 20
 KEEP = (
     f"{{ \\builtin set +o; \\builtin set +eux; \\builtin echo '{OPTIONS_END}'; \\builtin shopt -p; \\builtin declare -f;"
-    " \\builtin declare -F; \\builtin declare -p; \\builtin alias -p; \\builtin umask -p;"
+    " \\builtin declare -F; \\builtin declare -p; \\builtin umask -p;"
     f" \\builtin printf '\\\\builtin cd -- %q\\n' \"$PWD\"; \\builtin echo '{WHOLE}'; }} 2>/dev/null"
 )
-BEGAN_ANEW = "a new shell has its variables, functions, options and folder, and no traps"
+BEGAN_ANEW = "a new shell has its variables, functions, options and folder, but no traps or aliases"
 SET_E = "; \\builtin set -e"
 
 
@@ -93,7 +95,7 @@ class Shell(program.Program):
         # A variable that code has unset would be back from the environment otherwise.
         names = " ".join(filter(str.isidentifier, os.environ))
         os.ftruncate(self._again, 0)
-        _write(self._again, f"\\builtin unset {names}\n".encode() + rest + options)
+        _write(self._again, f"\\builtin unset {names}\n".encode() + ALIASES.sub(b"", rest) + options)
         self.pid, self._end = self._start(), code
         self._prepare(f" \\. {self._own}/{self._again} </dev/null >/dev/null 2>/dev/null")
 
