@@ -230,7 +230,7 @@ def test_a_folder_beside_the_notebook_is_copied_in(installed, monkeypatch, tmp_p
     subprocess.run([sys.executable, "-m", "sandfleet", *words], capture_output=True, check=True)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows.csv").write_text("a,b\n")
-    made = jupyter_client.KernelManager(kernel_name="with-folder", transport="ipc")
+    made = jupyter_client.KernelManager(kernel_name="with-folder")
     made.start_kernel(cwd=str(tmp_path))
     client = made.blocking_client()
     try:
@@ -238,7 +238,7 @@ def test_a_folder_beside_the_notebook_is_copied_in(installed, monkeypatch, tmp_p
         client.wait_for_ready(timeout=PATIENCE)
         shown = []
         client.execute_interactive("print(open('data/rows.csv').read())", timeout=PATIENCE, output_hook=shown.append)
-        assert [each["content"]["text"] for each in shown if each["msg_type"] == "stream"] == ["a,b\n\n"]
+        assert streams([(each["msg_type"], each["content"]) for each in shown]) == "a,b\n\n"
     finally:
         client.stop_channels()
         made.shutdown_kernel(now=False)

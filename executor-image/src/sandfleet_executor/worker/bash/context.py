@@ -77,7 +77,9 @@ class Shell(program.Program):
         self.armed = False
         keep = shlex.quote(f"{KEEP} >|{self._own}/{self._kept}")
         self._write_line(
-            f"BASH_ARGV0=bash;{first}; set -E; trap -- {shlex.quote(self._on_error())} ERR; trap -- {keep} EXIT;"
+            # Functions of the shell before may have these names.
+            f"BASH_ARGV0=bash;{first}; \\builtin set -E; \\builtin trap -- {shlex.quote(self._on_error())} ERR;"
+            f" \\builtin trap -- {keep} EXIT;"
             f" {self._arm('none')}; {self._answer('armed')}\n"
         )
 
