@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from sandfleet.cli import table
+
+# The column at which details stand.
+_DETAIL = 29
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +25,11 @@ class Check:
 
 
 def show(checks: Iterable[Check]) -> None:
-    """Print one line for each."""
+    """Print one line for each; on a narrow terminal the details go on below each other."""
+    most = max(20, table.width() - _DETAIL) if sys.stdout.isatty() else sys.maxsize
     for check in checks:
-        print(f"{_mark(check)} {check.name:<20} {check.detail}")
+        detail = f"\n{'':<{_DETAIL}}".join(textwrap.wrap(check.detail, most)) or check.detail
+        print(f"{_mark(check)} {check.name:<20} {detail}")
 
 
 def _mark(check: Check) -> str:

@@ -8,13 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from sandfleet.cli import FAILED, OK
+from sandfleet.cli import FAILED, OK, table
 from sandfleet.cli.checks import Check, show
 from sandfleet.values.sandbox import Isolation
 
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"isolation": level, "ok": ready, "checks": [asdict(check) for check in checks]}))
     else:
         show(checks)
-        print(f"\n{_VERDICTS[level]}")
+        print(f"\n{textwrap.fill(_VERDICTS[level], table.width()) if sys.stdout.isatty() else _VERDICTS[level]}")
     return FAILED if level is Isolation.NONE else OK
 
 

@@ -4,7 +4,7 @@ import io
 import sys
 
 import pytest
-from sandfleet.cli import main, sandboxes, snapshots, table
+from sandfleet.cli import checks, main, sandboxes, snapshots, table
 from sandfleet.cli.fleets import queue
 
 ROWS = {
@@ -83,3 +83,16 @@ def test_a_typo_is_told_what_it_may_have_meant(words, said, capsys):
         main(words.split())
     assert caught.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_details_of_checks_go_on_below_each_other_on_a_narrow_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    checks.show([checks.Check("bubblewrap", ok=False, detail="not found: install the package bubblewrap", needed=True)])
+    checks.show([checks.Check("gVisor", ok=False, detail="not inside gVisor")])
+    assert out.getvalue().splitlines() == [
+        "MISSING bubblewrap           not found: install the package",
+        f"{'':29}bubblewrap",
+        "-       gVisor               not inside gVisor",
+    ]

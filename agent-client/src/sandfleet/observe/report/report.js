@@ -200,12 +200,12 @@ function comparison() {
   page.append(make("h2", {}, `Compared with ${data.other.name}`), make("p", {},
     `${data.pairs.length} tasks are in both: ${gained} gained, ${flips.length - gained} lost. `
     + `Time ${both((one) => one.seconds, time)}, CPU ${both((one) => one.cpu, time)}, `
-    + `tokens ${both((one) => one.tokens, String)}, steps ${both(steps, String)}.`),
+    + `${[...other, ...data.sessions].some((one) => one.tokens) ? `tokens ${both((one) => one.tokens, String)}, ` : ""}steps ${both(steps, String)}.`),
     table(["task", "", "before", "now", "steps that differ", "time", "tokens"], data.pairs.map((pair, place) => {
       const [before, after] = [other[pair.before], data.sessions[pair.after]];
       return [make("a", { href: `#pair-${place}` }, pair.key), make("span", { class: pair.flipped }, pair.flipped),
         end(before), end(after), number(pair.differs ? `${pair.differs} of ${pair.rows.length}` : "–"),
-        number(`${time(before.seconds)} → ${time(after.seconds)}`), number(`${before.tokens} → ${after.tokens}`)];
+        number(`${time(before.seconds)} → ${time(after.seconds)}`), number(before.tokens || after.tokens ? `${before.tokens} → ${after.tokens}` : "–")];
     })));
 }
 
@@ -224,7 +224,7 @@ function pairView(place) {
     page.append(make("p", { class: "dim" }, "Code is missing: steps are compared by what they are and how they ended."));
   }
   const head = (name, one) => make("div", {}, make("h2", {}, name), make("p", {}, end(one), ` ${one.message}`),
-    make("p", { class: "dim" }, `${time(one.seconds)} · CPU ${time(one.cpu)} · ${count(one.tokens)} tokens · ${steps(one)} steps`));
+    make("p", { class: "dim" }, `${time(one.seconds)} · CPU ${time(one.cpu)} · ${one.tokens ? `${one.tokens} tokens · ` : ""}${steps(one)} steps`));
   const rows = make("div");
   page.append(make("div", { class: "sides" }, head(data.other.name, before), head(data.name, after)), rows);
   lazily(rows, pair.rows, ([left, right, alike]) => make("div", { class: `sides ${alike ? "" : "differs"}` },
