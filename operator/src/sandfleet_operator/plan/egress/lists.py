@@ -52,10 +52,7 @@ def _written(one: Name) -> dict[str, object]:
 
 def outside(wish: Egress, allowed: Egress, sets: Sets) -> str:
     """The first host of the wish that the allowed list does not have; empty: it has all. Raises FleetError."""
-    if not wish.by_name:
-        return ""
-    names = names_of(wish, sets)
-    return first_outside(names, names_of(allowed, sets)) or first_unread(names, allowed, sets)
+    return first_outside(names_of(wish, sets), names_of(allowed, sets)) if wish.by_name else ""
 
 
 def ends_tls(egress: Egress, sets: Sets) -> bool:

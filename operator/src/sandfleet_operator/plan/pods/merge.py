@@ -228,6 +228,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     _check_contract(contract, template.contracts)
     _check_no_secrets(template, contract)
     _check_egress(egress, template.egress, settings)
+    _check_requests(egress, template.egress, settings)
     _check_envs(envs)
     check_mounts(mounts)
     _check_room(resources, settings, Reason.INVALID_SPEC)
@@ -398,6 +399,16 @@ def _check_egress(wish: Egress, allowed: Egress, settings: Settings, whose: str 
     if outside:
         message = f"cannot allow egress to {outside}: {whose} does not allow it"
         raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, message)
+
+
+def _check_requests(wish: Egress, allowed: Egress, settings: Settings) -> None:
+    """Warm pods are made from the template: it decides whether their programs trust the egress process."""
+    sets = settings.egress.sets
+    if unread := lists.first_unread(lists.names_of(wish, sets), allowed, sets):
+        message = (
+            f"cannot allow egress to {unread}: {TEMPLATE} has neither, so that programs would not trust what reads"
+        )
+        raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, f"{message} their requests")
 
 
 def envs_size(envs: Mapping[str, str]) -> int:
