@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import difflib
 import inspect
 import math
 import numbers
@@ -118,7 +119,9 @@ class _Signature:
     def _unknown(self, name: str) -> None:
         # Without options, Python says it.
         if self._options:
-            raise TypeError(f"{self._function.__name__}() got an unexpected keyword argument {name!r}")
+            near = difflib.get_close_matches(name, self._named, 1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            raise TypeError(f"{self._function.__name__}() got an unexpected keyword argument {name!r}{hint}")
 
     def _read(self) -> tuple[tuple[str, Kind], ...]:
         names = _Names(self._function.__globals__)

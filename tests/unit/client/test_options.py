@@ -71,3 +71,5 @@ async def test_an_unknown_option_is_refused_before_anything_is_sent(sandbox: Asy
 def test_an_unknown_option_of_the_sync_client_is_refused() -> None:
     with pytest.raises(TypeError, match=r"create\(\) got an unexpected keyword argument 'time'"):
         Sandbox.create(time=1)
+    with pytest.raises(TypeError, match=r"'env_vars': did you mean envs\?"):
+        Sandbox.create(env_vars={})
