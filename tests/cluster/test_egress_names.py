@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import base64
+import hashlib
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from cluster.access_bed import an_object
-from cluster.fixtures import helm_of
-from cluster.harness.api import has_condition
+from cluster.egress_bed import Bed, egress_bed
+from cluster.egress_host import PORT, TLS_PORT
 from cluster.harness.testing import Cluster
-from cluster.operators import IMAGE as EXECUTOR
-from cluster.operators import RESTRICTED_LABELS, Sandboxes, python, template
-from cluster.releases import IMAGE, SANDBOX_IMAGE, Release
+from cluster.operators import python, template
+from sandfleet import AsyncSandbox
+from sandfleet._fleets import port_forward
 
 pytestmark = [pytest.mark.usefixtures("kinds"), pytest.mark.timeout(300)]
-PORT = 8080
-# Asks for a page as any program does that knows the variables of the session. Prints the status and the first line.
-ASK = """
-import urllib.error, urllib.request
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": "http://127.0.0.1:3128"}))
-try:
-    answer = opener.open(URL, timeout=20)
-    print(answer.status, answer.read(20).decode())
-except urllib.error.HTTPError as error:
-    print(error.code, error.read().decode().strip())
-except OSError as error:
-    print("nothing", error)
-"""
 # Speaks with the egress process as an executor would, without an executor's certificate.
 WITHOUT_CERTIFICATE = """
 import socket, ssl
@@ -45,73 +32,34 @@ except ssl.SSLError as error:
 """
 
 
-@dataclass
-class Bed:
-    release: Release
-    work: str
-    host: str
-
-    @property
-    def sandboxes(self) -> Sandboxes:
-        return Sandboxes(self.release.cluster, self.work)
-
-    def asked(self, name: str, host: str) -> str:
-        return python(self.sandboxes, name, ASK.replace("URL", repr(f"http://{host}:{PORT}/")))
-
-
-def _page(cluster: Cluster, home: str) -> None:
-    """A web server that answers `hello` at web.HOME.svc."""
-    program = (
-        "import http.server as h\n"
-        "class Page(h.BaseHTTPRequestHandler):\n"
-        "    def do_GET(self):\n"
-        "        self.send_response(200); self.send_header('Content-Length', '5'); self.end_headers()\n"
-        "        self.wfile.write(b'hello')\n"
-        f"h.ThreadingHTTPServer(('', {PORT}), Page).serve_forever()"
-    )
-    pod = an_object("v1", "Pod", "web", home)
-    pod["metadata"]["labels"] = {"app": "web"}
-    pod["spec"] = {
-        "containers": [
-            {
-                "name": "web",
-                "image": EXECUTOR,
-                "command": ["python3", "-c", program],
-                "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
-            }
-        ]
-    }
-    service = an_object("v1", "Service", "web", home)
-    service["spec"] = {"selector": {"app": "web"}, "ports": [{"port": PORT}]}
-    cluster.api.create(pod)
-    cluster.api.create(service)
-    cluster.api.wait("the page", lambda: has_condition(cluster.api.get("Pod", "web", home), "Ready"), 60)
-
-
 @pytest.fixture(scope="module")
 def bed(images: Cluster, kinds, program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    suffix = secrets.token_hex(4)
-    home, work = f"egress-home-{suffix}", f"egress-work-{suffix}"
-    for name, labels in ((home, {}), (work, RESTRICTED_LABELS)):
-        images.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-    folder = tmp_path_factory.mktemp("egress")
-    release = Release(images, helm_of(images, program("helm"), folder), f"box-{suffix}", home)
-    values = f"settings.watchNamespaces={{{work}}},crds.enabled=false,admissionPolicy.enabled=false,egress.enabled=true"
-    # The page of the test stands on the cluster's own networks.
-    private = "egress.networks={10.0.0.0/8,172.16.0.0/12,192.168.0.0/16}"
-    try:
-        release.install(*IMAGE, *SANDBOX_IMAGE, "--set", values, "--set", private, "--wait")
-        _page(images, home)
-        made = Bed(release, work, f"web.{home}.svc.cluster.local")
-        images.api.create(template(work, egress={"names": [{"host": made.host, "ports": [PORT]}]}))
-        images.api.create(template(work, "closed"))
+    with egress_bed(images, program("helm"), tmp_path_factory.mktemp("egress")) as made:
+        names = [{"host": made.host, "ports": [PORT]}]
+        for one in (template(made.work, egress={"names": names}), template(made.work, "closed"), with_key(made)):
+            images.api.create(one)
         yield made
-        images.kubectl("delete", "csb", "--all", "-n", work)
-        images.api.wait("the pods to be gone", lambda: not images.api.list("Pod", work), 60)
-        release.uninstall()
-    finally:
-        for name in (work, home):
-            images.api.delete("Namespace", name)
+
+
+def with_key(bed: Bed) -> dict:
+    """The template `keyed`: its sandboxes reach the host by TLS, with the key of the Secret `api`."""
+    credential = {
+        "host": bed.host,
+        "format": "Bearer {value}",
+        "secretRef": {"name": "api", "key": "token"},
+        "env": "EXAMPLE_TOKEN",
+    }
+    names = [{"host": bed.host, "ports": [PORT, TLS_PORT]}]
+    return template(bed.work, "keyed", egress={"names": names, "credentials": [credential]})
+
+
+@pytest.fixture
+async def keyed(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncSandbox]:
+    for name, value in bed.environment.items():
+        monkeypatch.setenv(name, value)
+    async with await AsyncSandbox.create("keyed", namespace=bed.work, max_wait=90) as made:
+        yield made
+    port_forward.stop()
 
 
 def test_a_sandbox_reaches_the_hosts_of_its_list_and_loses_them_with_it(bed: Bed) -> None:
@@ -141,11 +89,119 @@ def test_the_other_replica_serves_when_one_is_gone(bed: Bed) -> None:
     sandboxes.create("two")
     sandboxes.ready("two", 90)
     assert bed.asked("two", bed.host) == "200 hello\n"
-    labels = f"app.kubernetes.io/component=egress,app.kubernetes.io/instance={bed.release.name}"
-    said = cluster.kubectl("get", "pods", "-n", bed.release.namespace, "-l", labels, "-o", "json")
-    pods = json.loads(said)["items"]
+    pods = bed.pods("egress")
     assert len(pods) == 2
     cluster.kubectl(
         "delete", "pod", "-n", bed.release.namespace, pods[0]["metadata"]["name"], "--grace-period=0", "--force"
     )
     cluster.api.wait("the other replica", lambda: bed.asked("two", bed.host) == "200 hello\n", 30)
+
+
+def a_key() -> str:
+    return f"canary-{secrets.token_hex(12)}"
+
+
+# Asks the API, and prints the status and what it says: the digest of the key, and the header, which the API echoes.
+CALL = """
+import base64, os, urllib.error, urllib.request
+token = os.environ["EXAMPLE_TOKEN"]
+shown = {"none": {}, "bearer": {"Authorization": "Bearer " + token},
+         "basic": {"Authorization": "Basic " + base64.b64encode(f"me:{token}".encode()).decode()}}[HOW]
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(URL, b"{}", shown), timeout=20)
+    print(answer.status, answer.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode().strip())
+except OSError as error:
+    print(error)
+"""
+
+
+async def called(bed: Bed, sandbox: AsyncSandbox, how: str = "none") -> str:
+    url = f"https://{bed.host}:{TLS_PORT}/v1/chat"
+    execution = await sandbox.run_code(CALL.replace("URL", repr(url)).replace("HOW", repr(how)))
+    assert execution.error is None, execution.error
+    return execution.logs.stdout
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+async def counts(bed: Bed, sandbox: AsyncSandbox, words: str) -> None:
+    """Waits until the answer to a call has these words: a changed Secret counts within ten seconds or so."""
+    said = ""
+    async with asyncio.timeout(60):
+        while words not in said:
+            said = await called(bed, sandbox)
+
+
+async def test_a_key_of_a_secret_reaches_its_host_and_nothing_else(bed: Bed, keyed_secret: str, keyed) -> None:
+    stars = "*" * len(keyed_secret)
+    await counts(bed, keyed, digest(keyed_secret))
+    for how in ("none", "bearer"):
+        assert await called(bed, keyed, how) == f"200 {digest(keyed_secret)} Bearer {stars}\n"
+    assert (await called(bed, keyed, "basic")).startswith(f"200 {digest(keyed_secret)} Basic ****")
+    where = "env; cat /proc/*/environ /tmp/.sandfleet-authorities.pem; grep -rs canary- /workspace /tmp /etc /run"
+    assert keyed_secret not in (await keyed.commands.run(where)).stdout
+    assert "sandfleet-credential-" in (await keyed.commands.run("echo $EXAMPLE_TOKEN")).stdout
+    info = await keyed.get_info()
+    assert keyed_secret not in repr(info)
+    found = await asyncio.to_thread(everything_written, bed)
+    # The control: what is looked for is found where it is to be, and what was looked at has this sandbox in it.
+    assert [place for place, text in found.items() if has(text, keyed_secret)] == ["secrets"]
+    claimed = {place for place, text in found.items() if keyed.sandbox_id.rpartition("/")[2] in text}
+    assert claimed >= {"codesandboxes", "pods"}
+    assert bed.work in found["events"]
+
+
+@pytest.fixture
+def keyed_secret(bed: Bed) -> Iterator[str]:
+    bed.secret("api", key := a_key())
+    yield key
+    bed.secret("api", None)
+
+
+def has(text: str, key: str) -> bool:
+    """Whether the key stands in it, as it is or in any of the three ways in which base64 has it within a text."""
+    raw = key.encode()
+    encoded = [base64.b64encode(b"x" * before + raw)[4 * bool(before) : -4].decode() for before in range(3)]
+    return key in text or any(one in text for one in encoded)
+
+
+def everything_written(bed: Bed) -> dict[str, str]:
+    """What the cluster has kept: objects of each kind that could have a secret in them, logs, environments."""
+    kubectl = bed.cluster.kubectl
+    own = ("codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues", "sandboxsnapshots")
+    kinds = (*own, "pods", "configmaps", "events", "networkpolicies", "controllerrevisions", "leases", "secrets")
+    found = {kind: kubectl("get", kind, "-A", "-o", "yaml") for kind in kinds}
+    for component in ("operator", "fleet", "gateway", "egress"):
+        for pod in bed.pods(component):
+            name, home = pod["metadata"]["name"], bed.release.namespace
+            found[f"log of {name}"] = kubectl("logs", name, "-n", home)
+            look = ("python3", "-c", "print(open('/proc/1/environ').read(), open('/proc/1/cmdline').read())")
+            found[f"environment of {name}"] = kubectl("exec", name, "-n", home, "--", *look)
+    for pod in bed.cluster.api.list("Pod", bed.work):
+        name = pod["metadata"]["name"]
+        found[f"log of {name}"] = kubectl("logs", name, "-n", bed.work, "--all-containers")
+    return found
+
+
+async def test_a_key_is_changed_and_taken_while_a_sandbox_runs(bed: Bed, keyed_secret: str, keyed) -> None:
+    await counts(bed, keyed, digest(keyed_secret))
+    bed.secret("api", other := a_key())
+    await counts(bed, keyed, digest(other))
+    bed.secret("api", None)
+    await counts(bed, keyed, "502 this session may not reach")
+    bed.secret("api", keyed_secret)
+    await counts(bed, keyed, digest(keyed_secret))
+
+
+async def test_pip_installs_a_wheel_and_a_source_distribution(bed: Bed, keyed_secret: str, keyed) -> None:
+    """Over TLS that the host of the key gets, and without any word in the sandbox but where the index is."""
+    await counts(bed, keyed, digest(keyed_secret))
+    index = f"-i https://{bed.host}:{TLS_PORT}/simple"
+    done = await keyed.commands.run(f"pip install {index} outside inside 2>&1", timeout=200)
+    assert done.exit_code == 0, done.stdout
+    execution = await keyed.run_code("import outside, inside; print(outside.VALUE, '+', inside.VALUE)")
+    assert execution.logs.stdout == "from a wheel + from a source\n"

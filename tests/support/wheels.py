@@ -43,13 +43,42 @@ build_wheel = prepare_metadata_for_build_wheel
 PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
 
+# Another one, which builds: a wheel is an archive of the module and of what is said about it.
+BUILDER = """
+import pathlib, zipfile
+
+def get_requires_for_build_wheel(settings=None):
+    return []
+
+def build_wheel(folder, settings=None, metadata=None):
+    path = pathlib.Path(folder) / "{name}-{version}-py3-none-any.whl"
+    info = "{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("{name}.py", pathlib.Path("{name}.py").read_text())
+        archive.writestr(f"{{info}}/METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+        archive.writestr(f"{{info}}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(f"{{info}}/RECORD", "")
+    return path.name
+"""
+
+
 def hostile_sdist(name, version, code):
     """A source distribution that runs `code` (lines of Python) when pip asks what it is."""
     lines = code.strip("\n").replace("\n", "\n    ")
+    return _sdist(name, version, {"backend.py": BACKEND.format(code=lines)})
+
+
+def sdist(name, version, *, value):
+    """A source distribution of one module that says `value`; pip builds a wheel of it."""
+    builder = BUILDER.format(name=name, version=version)
+    return _sdist(name, version, {"backend.py": builder, f"{name}.py": f"VALUE = {value!r}\n"})
+
+
+def _sdist(name, version, more):
     files = {
         "pyproject.toml": PROJECT,
-        "backend.py": BACKEND.format(code=lines),
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        **more,
     }
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:

@@ -119,6 +119,9 @@ volumes:
   {{- if has .component (list "gateway" "snapshotter" "egress") }}
   - {{- include "sandfleet.gateway.credentials" .root | nindent 4 }}
   {{- end }}
+  {{- if eq .component "egress" }}
+  {{- include "sandfleet.egress.volumes" .root | nindent 2 }}
+  {{- end }}
   {{- if not (has .component (list "gateway" "snapshotter")) }}
   - name: settings
     configMap:
@@ -182,6 +185,9 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: status.podIP
+  {{- if eq .component "egress" }}
+  {{- include "sandfleet.egress.env" .root | nindent 2 }}
+  {{- end }}
   {{- with $values.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -199,6 +205,9 @@ volumeMounts:
   - name: credentials
     mountPath: /var/run/secrets/sandfleet
     readOnly: true
+  {{- end }}
+  {{- if eq .component "egress" }}
+  {{- include "sandfleet.egress.mounts" .root | nindent 2 }}
   {{- end }}
   {{- if not (has .component (list "gateway" "snapshotter")) }}
   - name: settings

@@ -1,24 +1,128 @@
-"""A small internet on loopback: a package index, a git repository and an API, as servers of the test."""
+"""A small internet on loopback: package indexes, git repositories, an API and streams, as servers of the test."""
 
+import base64
 import contextlib
+import hashlib
 import http.server
+import io
+import json
+import os
+import struct
 import subprocess
+import tarfile
 import threading
 from pathlib import Path
 
-from support.wheels import wheel
+from support.wheels import sdist, wheel
+
+GIT_ROOT, PACKAGES = "/git/", "/npm/"
+# RFC 6455, 1.3: what a server of WebSocket adds to the client's key.
+WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # The password that git's server asks for; empty: it asks for none.
+    key = ""
+
+    def do_GET(self):
+        if self.path.startswith(GIT_ROOT):
+            self._git()
+        elif self.path.startswith(PACKAGES) and not self.path.endswith(".tgz"):
+            self._package()
+        elif self.path.startswith("/events?"):
+            self._events(int(self.path.partition("?")[2]))
+        elif self.headers.get("Upgrade") == "websocket":
+            self._websocket()
+        else:
+            super().do_GET()
 
     def do_POST(self):
+        if self.path.startswith(GIT_ROOT):
+            self._git()
+            return
         body = self.rfile.read(int(self.headers["Content-Length"]))
         answer = f"{self.headers['Host']} {self.headers.get('Authorization', '-')} {body.decode()}".encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
+        self._answer(200, answer)
+
+    def _answer(self, status, data, **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(data)
+
+    def _git(self):
+        """git's own program answers, once the password is the key."""
+        scheme, _, words = self.headers.get("Authorization", "").partition(" ")
+        shown = base64.b64decode(words).decode() if scheme == "Basic" else ""
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        if self.key and shown.rpartition(":")[2] != self.key:
+            self._answer(401, b"", WWW_Authenticate='Basic realm="git"')
+            return
+        path, _, query = self.path.removeprefix(GIT_ROOT[:-1]).partition("?")
+        told = {
+            "GIT_PROJECT_ROOT": self.directory,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "REMOTE_USER": "me",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        }
+        done = subprocess.run(
+            ["git", "http-backend"], input=body, capture_output=True, env={**os.environ, **told}, check=True
+        )
+        head, _, data = done.stdout.partition(b"\r\n\r\n")
+        said = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        status = int(said.pop("Status", "200").split()[0])
+        self._answer(status, data, **said)
+
+    def _package(self):
+        """What a registry of npm says of a package: its only version, and where its archive is, on this very host."""
+        name = self.path.removeprefix(PACKAGES)
+        archive = (Path(self.directory) / "npm" / f"{name}-1.0.0.tgz").read_bytes()
+        scheme = "https" if hasattr(self.connection, "version") else "http"
+        where = f"{scheme}://{self.headers['Host']}{PACKAGES}{name}-1.0.0.tgz"
+        digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
+        version = {"name": name, "version": "1.0.0", "dist": {"tarball": where, "integrity": f"sha512-{digest}"}}
+        found = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+        self._answer(200, json.dumps(found).encode(), Content_Type="application/json")
+
+    def _events(self, count):
+        """Server-sent events, each flushed by itself."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number in range(count):
+            event = f"data: {number}\n\n"
+            self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _websocket(self):
+        """Echoes text messages until the client closes."""
+        key = self.headers["Sec-WebSocket-Key"].encode()
+        accepted = base64.b64encode(hashlib.sha1(key + WEBSOCKET).digest()).decode()
+        self.send_response(101)
+        for name, value in (("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", accepted)):
+            self.send_header(name, value)
+        self.end_headers()
+        while (first := self.rfile.read(2)) and first[0] & 15 == 1:
+            size = first[1] & 127
+            if size == 126:
+                (size,) = struct.unpack("!H", self.rfile.read(2))
+            mask, data = self.rfile.read(4), self.rfile.read(size)
+            text = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
+            length = bytes([size]) if size < 126 else b"\x7e" + struct.pack("!H", size)
+            self.wfile.write(b"\x81" + length + text)
+        self.close_connection = True
 
     def log_message(self, *_):
         """Tests read the answers."""
@@ -31,6 +135,24 @@ def index(folder, name):
     file = f"{name}-1.0-py3-none-any.whl"
     (project / file).write_bytes(wheel(name, "1.0", value="out there"))
     (project / "index.html").write_text(f'<a href="{file}">{file}</a>')
+
+
+def source(folder, name):
+    """A page of a package index with one source distribution, `name` 1.0, which says "built here"."""
+    project = Path(folder) / "simple" / name
+    project.mkdir(parents=True)
+    (project / f"{name}-1.0.tar.gz").write_bytes(sdist(name, "1.0", value="built here"))
+
+
+def node_package(folder, name):
+    """A package of npm with one module, which says "out there"."""
+    files = {"package.json": json.dumps({"name": name, "version": "1.0.0"}), "index.js": 'module.exports = "out there"'}
+    (Path(folder) / "npm").mkdir(exist_ok=True)
+    with tarfile.open(Path(folder) / "npm" / f"{name}-1.0.0.tgz", "w:gz") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(f"package/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
 
 
 def repository(folder, name):
@@ -47,13 +169,16 @@ def repository(folder, name):
 
 
 @contextlib.contextmanager
-def serving(folder, tls=None):
+def serving(folder, tls=None, key=""):
     """The port at which the folder is served on loopback; with `tls` a context of a server."""
 
-    def handler(*args):
-        return _Handler(*args, directory=str(folder))
+    class Handler(_Handler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    Handler.key = key
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -10,6 +10,8 @@ BUNDLE_VARIABLES = (
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",
     "NODE_EXTRA_CA_CERTS",
+    # Where a machine gives npm a file of its own, that comes before the one above.
+    "NPM_CONFIG_CAFILE",
     "PIP_CERT",
     "REQUESTS_CA_BUNDLE",
     "SSL_CERT_FILE",

@@ -42,13 +42,23 @@ def test_the_placeholder_of_another_session_stays_as_it_is():
     assert (b"x-key", other) in filled([(b"x-key", other)], [BY_PLACE])
 
 
-@given(st.lists(st.sampled_from([b"a", b"secret", b"-of", b"-the-test", SECRET.encode(), b"s" * 30]), max_size=12))
+@given(
+    st.lists(st.sampled_from([b"a", b"\n", b"secret", b"-of", b"-the-test", SECRET.encode(), b"s" * 30]), max_size=12)
+)
 def test_a_secret_in_any_pieces_does_not_come_back_and_the_length_stays(pieces):
     mask = Mask({SECRET.encode()})
     out = b"".join([*map(mask.piece, pieces), mask.rest()])
     assert SECRET.encode() not in out
     assert len(out) == len(b"".join(pieces))
     assert out == b"".join(pieces).replace(SECRET.encode(), b"*" * len(SECRET))
+
+
+def test_a_line_that_has_ended_does_not_wait_for_what_follows():
+    """A secret has no end of a line in it, so an event of a stream is passed on as it comes."""
+    mask = Mask({SECRET.encode()})
+    assert mask.piece(b"data: 1\n\n") == b"data: 1\n\n"
+    assert mask.piece(b"data: " + SECRET[:-1].encode()) == b""
+    assert mask.piece(SECRET[-1:].encode() + b"\n") == b"data: " + b"*" * len(SECRET) + b"\n"
 
 
 def test_the_secret_is_in_no_text_about_it():

@@ -1,0 +1,64 @@
+"""The program of a pod that sandboxes reach by name: `/` is a page, `/simple/` an index, `/v1/` an API that asks for keys.
+
+It has nothing but Python's own library: the pod gets this file alone.
+"""
+
+import base64
+import functools
+import hashlib
+import http.server
+import ssl
+import sys
+import threading
+
+PORT, TLS_PORT = 8080, 8443
+
+
+class Host(http.server.SimpleHTTPRequestHandler):
+    """In the pod: `/` is a page, `/simple/` an index, and `/v1/` an API that knows keys by their digests alone."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/simple/"):
+            super().do_GET()
+        else:
+            self._answer(200, "hello")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        shown = self.headers.get("Authorization", "")
+        # The API echoes what it was shown, as careless ones do.
+        self._answer(200, f"{digest(shown)} {shown}")
+
+    def _answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """No header gets into a log."""
+
+
+def digest(shown: str) -> str:
+    """Of a value of the header Authorization: its digest stands for a key in what the host says."""
+    words = shown.partition(" ")[2]
+    if shown.startswith("Basic "):
+        words = base64.b64decode(words).decode().rpartition(":")[2]
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def serve(folder: str, tls: str) -> None:
+    """The pod's program; it does not return."""
+    handler = functools.partial(Host, directory=folder)
+    secure = http.server.ThreadingHTTPServer(("", TLS_PORT), handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(f"{tls}/server.pem")
+    secure.socket = context.wrap_socket(secure.socket, server_side=True)
+    threading.Thread(target=secure.serve_forever).start()
+    http.server.ThreadingHTTPServer(("", PORT), handler).serve_forever()
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

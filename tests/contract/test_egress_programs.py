@@ -1,0 +1,172 @@
+"""Programs that reach hosts by name, each in a sandbox of one machine with one argument: docs/howto/egress.md lists them."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sandfleet import AsyncFleet, AsyncSandbox, Header
+from sandfleet._fleets.embedded import Options, Process
+from support.client.internet import index, node_package, repository, serving, source
+from support.client.served import served_fleet
+from support.operator.egress_bed import certificate
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+HOSTS, KEY = "SANDFLEET_EGRESS_HOSTS", "canary-of-the-programs"
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        shutil.which(program, path="/usr/bin:/bin") is None, reason=f"{program} is not in /usr/bin"
+    )
+
+
+@dataclass
+class Internet:
+    """Two ports of one server, with TLS and without."""
+
+    plain: str
+    secure: str
+
+
+@pytest.fixture(scope="module")
+def internet() -> Iterator[Internet]:
+    with tempfile.TemporaryDirectory() as folder:
+        (www := Path(folder) / "www").mkdir()
+        index(www, "outside")
+        source(www, "inside")
+        node_package(www, "aside")
+        if shutil.which("git"):
+            repository(www, "project")
+        tls, _, authority = certificate(folder, "host.test")
+        # The egress process trusts it as any program of this machine trusts a host.
+        os.environ["SSL_CERT_FILE"] = str(authority)
+        with serving(www) as port, serving(www, tls, KEY) as secure:
+            yield Internet(f"host.test:{port}", f"host.test:{secure}")
+        del os.environ["SSL_CERT_FILE"]
+
+
+@pytest.fixture(scope="module")
+def served(internet: Internet) -> Iterator[Process]:
+    os.environ[HOSTS] = "host.test=127.0.0.1"
+    try:
+        with served_fleet(Options(pool_size=1)) as process:
+            yield process
+    finally:
+        del os.environ[HOSTS]
+
+
+@pytest.fixture
+async def sandbox(fleet: AsyncFleet, internet: Internet) -> AsyncIterator[AsyncSandbox]:
+    """With a key for the host: its programs trust it by the session's own authority, without a word of theirs."""
+    key = Header("Authorization", "Bearer {key}", key=KEY, env="EXAMPLE_TOKEN")
+    made = await AsyncSandbox.create(
+        fleet=fleet, egress=[internet.plain, internet.secure], credentials={"host.test": key}
+    )
+    async with made:
+        yield made
+
+
+async def done(sandbox: AsyncSandbox, command: str) -> str:
+    """What a command says that goes well."""
+    execution = await sandbox.commands.run(command, timeout=200)
+    assert execution.exit_code == 0, execution.stdout + execution.stderr
+    return execution.stdout
+
+
+async def test_pip_builds_what_it_has_fetched_as_a_source(sandbox: AsyncSandbox, internet: Internet) -> None:
+    await done(sandbox, f"pip install -q -i https://{internet.secure}/simple outside inside")
+    assert (await sandbox.run_code("import outside, inside; outside.VALUE, inside.VALUE")).text == (
+        "('out there', 'built here')"
+    )
+
+
+@needs("npm")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_npm_installs(sandbox: AsyncSandbox, internet: Internet, scheme: str) -> None:
+    where = internet.plain if scheme == "http" else internet.secure
+    await done(sandbox, f"npm install --no-audit --no-fund --registry {scheme}://{where}/npm/ aside")
+    assert await done(sandbox, "node -p 'require(\"aside\")'") == "out there\n"
+
+
+@needs("git")
+async def test_git_clones_and_pushes_with_a_key_that_it_does_not_have(
+    sandbox: AsyncSandbox, internet: Internet
+) -> None:
+    at = f"https://me:$EXAMPLE_TOKEN@{internet.secure}/git/project.git"
+    await done(sandbox, f"git clone -q {at} here && cat here/README")
+    name = "-c user.name=t -c user.email=t@example.com"
+    await done(sandbox, f"cd here && echo more > MORE && git add . && git {name} commit -qm Second && git push -q")
+    assert await done(sandbox, f"git clone -q {at} again && cat again/MORE") == "more\n"
+    assert KEY not in await done(sandbox, "cat here/.git/config; env")
+
+
+@needs("git")
+async def test_git_without_a_key_is_asked_for_one(fleet: AsyncFleet, internet: Internet) -> None:
+    """The control: a session without the credential has nothing to show."""
+    async with await AsyncSandbox.create(fleet=fleet, egress=[internet.secure]) as sandbox:
+        command = (
+            f"GIT_SSL_NO_VERIFY=1 GIT_TERMINAL_PROMPT=0 git clone -q https://me:x@{internet.secure}/git/project.git"
+        )
+        execution = await sandbox.commands.run(command)
+        assert (execution.exit_code, "Authentication failed" in execution.stderr) == (128, True)
+
+
+@needs("wget")
+async def test_wget_downloads(sandbox: AsyncSandbox, internet: Internet) -> None:
+    assert "outside" in await done(sandbox, f"wget -qO- http://{internet.plain}/simple/")
+    # wget is told the session's authorities as an option.
+    trusting = "--ca-certificate=$SSL_CERT_FILE"
+    assert "outside" in await done(sandbox, f"wget -qO- {trusting} https://{internet.secure}/simple/")
+
+
+@needs("curl")
+async def test_server_sent_events_come_one_by_one(sandbox: AsyncSandbox, internet: Internet) -> None:
+    for url in (f"http://{internet.plain}", f"https://{internet.secure}"):
+        said = await done(sandbox, f"curl -sSN '{url}/events?600'")
+        assert said == "".join(f"data: {number}\n\n" for number in range(600))
+
+
+# A client of WebSocket in a few lines: through the proxy by CONNECT, as they all do.
+CLIENT = """
+import base64, os, socket, ssl, struct
+def talk(host, port, secure):
+    sock = socket.create_connection(("127.0.0.1", 3128), 20)
+    sock.sendall(f"CONNECT {host}:{port} HTTP/1.1\\r\\nHost: {host}:{port}\\r\\n\\r\\n".encode())
+    said = sock.recv(4096)
+    assert b" 200 " in said, said
+    if secure:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        sock = context.wrap_socket(sock, server_hostname=host)
+    key = base64.b64encode(os.urandom(16)).decode()
+    sock.sendall((f"GET / HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+                  f"Sec-WebSocket-Key: {key}\\r\\nSec-WebSocket-Version: 13\\r\\n\\r\\n").encode())
+    file = sock.makefile("rb")
+    status = file.readline()
+    if b" 101 " not in status:
+        return status.decode()
+    while file.readline() != b"\\r\\n":
+        pass
+    for number in range(50):
+        text = f"message {number}".encode()
+        mask = os.urandom(4)
+        sock.sendall(b"\\x81" + bytes([128 | len(text)]) + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(text)))
+        head = file.read(2)
+        assert file.read(head[1]) == text
+    sock.sendall(b"\\x88\\x80" + bytes(4))
+    return "echoed"
+"""
+
+
+async def test_a_websocket_over_tls_goes_through(fleet: AsyncFleet, internet: Internet) -> None:
+    host, _, port = internet.secure.partition(":")
+    async with await AsyncSandbox.create(fleet=fleet, egress=[internet.plain, internet.secure]) as sandbox:
+        execution = await sandbox.run_code(f"{CLIENT}print(talk({host!r}, {port}, True))")
+        assert execution.logs.stdout == "echoed\n", execution.error
+        # Where the proxy reads the requests, it does not let one become another protocol.
+        execution = await sandbox.run_code(f"print(talk({host!r}, {internet.plain.partition(':')[2]}, False))")
+        assert " 101 " not in execution.logs.stdout
