@@ -16,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs/explanation/attacks.json"
 PAGE = ROOT / "docs/explanation/isolation.md"
+# Those of the egress process need no sandbox.
+FOLDERS = ("tests/contract", "tests/unit/operator/fleet/egress")
 PLACES = {"root": "one machine, root", "user": "without root", "pod": "gVisor pod"}
 BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->\n"
 MARK = re.compile(r"@pytest\.mark\.attack\(\s*(\"(?:[^\"])*\"),\s*(\"(?:[^\"])*\")")
@@ -24,7 +26,7 @@ MARK = re.compile(r"@pytest\.mark\.attack\(\s*(\"(?:[^\"])*\"),\s*(\"(?:[^\"])*\
 def marked() -> dict[str, str]:
     """Attack → what it is to meet, as the tests say it."""
     found = {}
-    for path in sorted((ROOT / "tests/contract").rglob("test_*.py")):
+    for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("test_*.py"))):
         found.update({json.loads(name): json.loads(expected) for name, expected in MARK.findall(path.read_text())})
     return found
 

@@ -12,6 +12,7 @@ import cells
 import claims
 import commands
 import drivers
+import egress
 import figures
 import files
 import flood
@@ -50,6 +51,7 @@ PARTS = {
     "tools": tools,
     "traces": traces,
     "tunnel": tunnels,
+    "egress": egress,
     "gateway": gateway,
     "pty": terminals,
     "footprint": footprint,

@@ -170,3 +170,26 @@ async def test_a_websocket_over_tls_goes_through(fleet: AsyncFleet, internet: In
         # Where the proxy reads the requests, it does not let one become another protocol.
         execution = await sandbox.run_code(f"print(talk({host!r}, {internet.plain.partition(':')[2]}, False))")
         assert " 101 " not in execution.logs.stdout
+
+
+@pytest.mark.attack(
+    "looks for a key, or for its authority's, wherever it can read", "neither is there", control="in it"
+)
+@pytest.mark.smoke
+async def test_a_key_is_in_no_file_of_the_session_nor_of_the_fleet(
+    sandbox: AsyncSandbox, served: Process, internet: Internet, fleet: AsyncFleet
+) -> None:
+    """Also after it was used, was saved with the session's variables, and sleeps in a snapshot."""
+    await sandbox.run_code("import os; token = os.environ['EXAMPLE_TOKEN']")
+    said = await done(sandbox, f'curl -sS -H "X-Key: $EXAMPLE_TOKEN" -d body https://{internet.secure}/x')
+    # It did reach the host, which echoes it.
+    assert f"Bearer {'*' * len(KEY)} body" in said
+    looked = await done(
+        sandbox, "grep -rlas -e 'PRIVATE KEY' -e canary-of-the /tmp /workspace /run /dev/shm /proc/*/environ; true"
+    )
+    assert looked == ""
+    await sandbox.suspend()
+    files = [file for file in served.state_dir.rglob("*") if file.is_file()]
+    assert [file for file in files if KEY.encode() in file.read_bytes()] == []
+    # The placeholder is what is saved: the look goes to where the session is.
+    assert [file for file in files if b"sandfleet-credential-" in file.read_bytes()] != []

@@ -1,8 +1,8 @@
 """`--attacks FILE`: the tests that are attacks, one line each, and the same as JSON (`make attacks`).
 
 `@pytest.mark.attack(name, expected, control=…)` says what hostile code or a hostile peer tries, and what it is to meet.
-Each parameter of such a test is one attack. `@pytest.mark.control(*names)` is a test in which the same works, since the
-defence is off. A test that compares with an executor without a session (`unprotected`), or that says `control="in it"`,
+Each parameter of such a test is one attack, but one with the id `control`: there the defence is off, as in a test with
+`@pytest.mark.control(*names)`, in which the same works. A test that compares with an executor without a session (`unprotected`), or that says `control="in it"`,
 has its control in itself.
 """
 
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 IN_IT, NONE = "in it", ""
+CONTROL = "control"
 PLACES = {"root": "one machine, root", "user": "one machine, without root", "pod": "gVisor pod"}
 _PROPERTY = "sandfleet attack"
 
@@ -31,6 +32,8 @@ def described(item) -> dict[str, object] | None:
     if marker := item.get_closest_marker("attack"):
         name, expected = marker.args
         case = item.callspec.id if hasattr(item, "callspec") else ""
+        if CONTROL in case.split("-"):
+            return {"controls": [name]}
         inside = marker.kwargs.get("control") == IN_IT or "unprotected" in item.fixturenames
         return {"attack": name, "case": case, "expected": expected, "control": IN_IT if inside else NONE}
     if marker := item.get_closest_marker("control"):

@@ -19,6 +19,7 @@ from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.executors.authority import Authority
 from sandfleet_operator.executors.tokens import KeyRing, TokenKey
+from sandfleet_operator.fleet.egress import cluster
 from sandfleet_operator.fleet.egress.cluster import ClusterEgress, Port
 from sandfleet_operator.fleet.egress.lists import Lists
 from sandfleet_operator.fleet.egress.outside import Outside, Ways
@@ -150,6 +151,7 @@ async def test_what_the_proxy_closes_ends_for_the_program_and_is_no_reset(bed, p
         assert b" 400 " in await asyncio.wait_for(client.reader.read(), 10)
 
 
+@pytest.mark.attack("an executor names the pod of another", "it gets nothing")
 async def test_an_executor_that_names_the_pod_of_another_gets_nothing(bed, page):
     assert await bed.said(bed.way("uid-a", pod="team/b"), "b.example", page) == b""
     assert await bed.said(bed.way("uid-a", pod="team/b"), "a.example", page) == b""
@@ -164,12 +166,12 @@ def plain_context(identity=None):
     return context
 
 
-async def answer(bed, context, page):
-    """What a client of its own gets that speaks as executors do."""
+async def answer(bed, context, page, source="127.0.0.1"):
+    """What a client of its own gets that speaks as executors do, from an address of this machine."""
     host, _, port = bed.address.rpartition(":")
     request = f"GET http://a.example:{page}/ HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n".encode()
     try:
-        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context, local_addr=(source, 0))
         for piece in (json.dumps({"pod": "team/a", "session": "uid-a"}).encode() + b"\n", request):
             writer.write(len(piece).to_bytes(LENGTH_BYTES) + piece)
         found = await asyncio.wait_for(reader.read(65536), 10)
@@ -179,6 +181,9 @@ async def answer(bed, context, page):
     return found[LENGTH_BYTES:]
 
 
+@pytest.mark.attack(
+    "connects to the egress process without an executor's certificate", "it gets nothing", control="in it"
+)
 async def test_only_a_certificate_of_the_authority_gets_through(bed, page):
     # The control.
     assert (await answer(bed, plain_context(bed.identity("uid-a")), page)).startswith(HELLO)
@@ -196,6 +201,7 @@ async def test_only_a_certificate_of_the_authority_gets_through(bed, page):
         assert await answer(bed, plain_context(identity), page) == b"", name
 
 
+@pytest.mark.attack("shows the egress process a certificate for servers", "it gets nothing")
 async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(bed, page):
     """Those of the fleet's own port are for servers alone."""
     key, certificate = bed.authority.server(["uid-a"], now().timestamp(), 3600.0)
@@ -224,6 +230,34 @@ async def test_an_executor_tells_an_impostor_nothing(bed, page, impostor):
     await bed.open()
     outer = await bed.way("uid-a").connect("session", lambda _: None)
     outer.close()
+
+
+@pytest.mark.attack("opens thousands of connections to the egress process and says nothing", "a bounded number is held")
+@pytest.mark.parametrize("bound", [5, 1000], ids=["attack", "control"])
+async def test_connections_that_prove_nothing_are_bounded_and_small(bed, page, monkeypatch, bound):
+    """Those of one address: from another one an executor gets through."""
+    monkeypatch.setattr(cluster, "MOST_OF_ADDRESS", bound)
+    host, _, port = bed.address.rpartition(":")
+    async with contextlib.AsyncExitStack() as stack:
+        silent = []
+        for _ in range(12):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.transport.abort)
+            silent.append(asyncio.ensure_future(ended(reader)))
+        if bound == 5:
+            while sum(one.done() for one in silent) < 12 - bound:
+                await asyncio.sleep(0)
+        assert (await answer(bed, plain_context(bed.identity("uid-a")), page, "127.0.0.2")).startswith(HELLO)
+        assert sum(one.done() for one in silent) == max(0, 12 - bound)
+        own = await answer(bed, plain_context(bed.identity("uid-a")), page)
+        assert own.startswith(HELLO) is (bound > 12)
+        for one in silent:
+            one.cancel()
+
+
+async def ended(reader):
+    with contextlib.suppress(OSError):
+        await reader.read()
 
 
 async def test_a_list_that_changes_cuts_what_it_does_not_allow_any_more(bed, page):

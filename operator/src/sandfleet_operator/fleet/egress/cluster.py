@@ -6,6 +6,7 @@ import logging
 import signal
 import ssl
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.serve import BACKLOG, Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
-from sandfleet_operator.fleet.egress.tls import load
+from sandfleet_operator.fleet.egress.tls import TlsPeer, load
 from sandfleet_operator.fleet.gateway.identity import Identity
 from sandfleet_operator.fleet.links.fleet_link import FleetLink
 from sandfleet_operator.plan.pods import egress as networks
@@ -27,6 +28,8 @@ from sandfleet_operator.telemetry.probes import Probes, Standing
 
 COMPONENT = MANAGER = "egress"
 HANDSHAKE_SECONDS = 10.0
+# Handshakes at a time, in all, and from one address: a pod whose program opens all that its executor carries at once.
+MOST_SHAKING, MOST_OF_ADDRESS = 1024, 160
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,17 +54,15 @@ class ClusterEgress(Egress):
         super().__init__(sessions, outside)
         self._lists = lists
 
-    def _peer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Peer:
-        return FramedPeer(reader, writer)
-
-    async def _find(self, said: dict[str, Any], writer: asyncio.StreamWriter) -> Session | None:
-        uid = proved_uid(writer)
+    async def _find(self, said: dict[str, Any], peer: Peer) -> Session | None:
+        assert isinstance(peer, FramedPeer)
+        assert isinstance(peer.below, TlsPeer)
+        uid = proved_uid(peer.below.certificate)
         return await self._lists.find(uid, str(said.get("pod", ""))) if uid else None
 
 
-def proved_uid(writer: asyncio.StreamWriter) -> str:
+def proved_uid(shown: dict[str, Any]) -> str:
     """The only name in the certificate of the other end, which the authority has signed; empty where it has none."""
-    shown: dict[str, Any] = writer.get_extra_info("peercert") or {}
     names = [value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS"]
     return names[0] if len(names) == 1 else ""
 
@@ -77,23 +78,25 @@ def server_context(authority: bytes, pair: tuple[bytes, bytes]) -> ssl.SSLContex
 
 
 class Port:
-    """Takes connections of executors, with the certificate of the moment."""
+    """Takes connections of executors, with the certificate of the moment.
+
+    Any sandbox reaches it, also one without a certificate, so what has not proved itself is bounded and small: asyncio's
+    own TLS takes a quarter of a megabyte for each connection from its first moment on.
+    """
 
     def __init__(self, egress: Egress, host: str, port: int) -> None:
         self._egress, self._host, self._port = egress, host, port
         self._server: asyncio.Server | None = None
+        self._context: ssl.SSLContext | None = None
+        # Handshakes that are not over, by the address of the other end.
+        self._shaking: Counter[str] = Counter()
 
     async def open(self, authority: bytes, pair: tuple[bytes, bytes]) -> int:
         """Connections that are there go on. Returns the port. Raises OSError."""
         self.close()
+        self._context = server_context(authority, pair)
         self._server = await asyncio.start_server(
-            self._egress.connected,
-            self._host,
-            self._port,
-            ssl=server_context(authority, pair),
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            limit=READ_AHEAD,
-            backlog=BACKLOG,
+            self._connected, self._host, self._port, limit=READ_AHEAD, backlog=BACKLOG
         )
         self._port = int(self._server.sockets[0].getsockname()[1])
         return self._port
@@ -101,6 +104,25 @@ class Port:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer, context = Peer(reader, writer), self._context
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        if self._shaking[address] >= MOST_OF_ADDRESS or self._shaking.total() >= MOST_SHAKING or context is None:
+            peer.abort()
+            return
+        secure = TlsPeer(peer, context)
+        self._shaking[address] += 1
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await secure.shake_hands()
+        except OSError:
+            peer.close()
+            return
+        finally:
+            self._shaking[address] -= 1
+            self._shaking += Counter()
+        await self._egress.serve(FramedPeer(secure))
 
 
 def ways(settings: Settings) -> Ways:

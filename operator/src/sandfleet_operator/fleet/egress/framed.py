@@ -1,6 +1,5 @@
 """The executor's end of a connection: each piece behind its length, so that each direction ends by itself."""
 
-import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -21,17 +20,21 @@ class FramedPeer(Peer):
     # Whether the executor takes reports: those of earlier releases do not.
     reports = False
 
+    def __init__(self, below: Peer) -> None:
+        self.below = below
+        self._ahead = b""
+
     async def read(self) -> bytes:
         if self._ahead:
             data, self._ahead = self._ahead, b""
             return data
         if self._is_over:
             return b""
-        size = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
+        size = int.from_bytes(await self.below.exactly(LENGTH_BYTES))
         if size > MAX_PIECE:
             raise ValueError("the piece is too long")
         self._is_over = not size
-        return await self._reader.readexactly(size)
+        return await self.below.exactly(size)
 
     async def line(self, most: int) -> bytes:
         data = b""
@@ -46,22 +49,22 @@ class FramedPeer(Peer):
         return found
 
     async def write(self, data: bytes) -> None:
-        self._writer.write(len(data).to_bytes(LENGTH_BYTES) + data)
-        await self._writer.drain()
+        await self.below.write(len(data).to_bytes(LENGTH_BYTES) + data)
 
     def say(self, report: Mapping[str, Any]) -> None:
         if self.reports:
             data = json.dumps(report, separators=(",", ":")).encode("ascii")
-            with contextlib.suppress(OSError, RuntimeError):
-                self._writer.write((len(data) | REPORT).to_bytes(LENGTH_BYTES) + data)
+            self.below.send((len(data) | REPORT).to_bytes(LENGTH_BYTES) + data)
 
     def end(self) -> None:
         if not self._has_ended:
             self._has_ended = True
-            with contextlib.suppress(OSError, RuntimeError):
-                self._writer.write(END)
+            self.below.send(END)
 
     def close(self) -> None:
         # Without it the program would see a reset behind the last byte.
         self.end()
-        super().close()
+        self.below.close()
+
+    def abort(self) -> None:
+        self.below.abort()

@@ -29,13 +29,15 @@ class Peer:
 
     async def exactly(self, count: int) -> bytes:
         """Raises EOFError and OSError."""
-        data = b""
-        while len(data) < count:
+        pieces, left = [], count
+        while left > 0:
             if not (piece := await self.read()):
                 raise EOFError
-            data += piece
-        self.unread(data[count:])
-        return data[:count]
+            pieces.append(piece[:left])
+            if len(piece) > left:
+                self.unread(piece[left:])
+            left -= len(piece)
+        return b"".join(pieces)
 
     async def line(self, most: int) -> bytes:
         """Up to the next newline, and no byte behind it. Raises EOFError, ValueError for a longer one, and OSError."""
@@ -50,6 +52,11 @@ class Peer:
         """Returns when there is room for more. Raises OSError."""
         self._writer.write(data)
         await self._writer.drain()
+
+    def send(self, data: bytes) -> None:
+        """A few bytes for which there is always room."""
+        with contextlib.suppress(OSError, RuntimeError):
+            self._writer.write(data)
 
     def say(self, report: Mapping[str, Any]) -> None:
         """Tells the executor whose program this is; the program does not see it. Only pieces have room for it."""

@@ -41,16 +41,19 @@ class Egress:
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its first line to its end."""
-        peer, task = self._peer(reader, writer), asyncio.current_task()
+        await self.serve(Peer(reader, writer))
+
+    async def serve(self, peer: Peer) -> None:
+        task = asyncio.current_task()
         assert task is not None
         session = None
         try:
             said = await self._greeting(peer)
-            if said.get("framed"):
-                peer = FramedPeer(reader, writer)
+            if said.get("framed") and not isinstance(peer, FramedPeer):
+                peer = FramedPeer(peer)
             if isinstance(peer, FramedPeer):
                 peer.reports = bool(said.get("reports"))
-            session = await self._session(said, writer)
+            session = await self._session(said, peer)
             if session is not None:
                 session.tasks.add(task)
                 await self._serve(peer, session)
@@ -65,10 +68,7 @@ class Egress:
                 session.tasks.discard(task)
             peer.close()
 
-    def _peer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Peer:
-        return Peer(reader, writer)
-
-    async def _find(self, said: dict[str, Any], writer: asyncio.StreamWriter) -> Session | None:  # noqa: ARG002 - an executor's word is enough here
+    async def _find(self, said: dict[str, Any], peer: Peer) -> Session | None:  # noqa: ARG002 - an executor's word is enough here
         """The session of a connection that began with this line."""
         return self._sessions.find(str(said.get("session", "")))
 
@@ -78,9 +78,9 @@ class Egress:
             said = json.loads(await peer.line(MAX_FIRST_LINE))
         return said if isinstance(said, dict) else {}
 
-    async def _session(self, said: dict[str, Any], writer: asyncio.StreamWriter) -> Session | None:
+    async def _session(self, said: dict[str, Any], peer: Peer) -> Session | None:
         async with asyncio.timeout(self._sessions.bounds.opening):
-            found = await self._find(said, writer)
+            found = await self._find(said, peer)
         if found is None or self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
             return None
         return found

@@ -1,6 +1,7 @@
 """TLS that is ended here: one side to the session's program, the other to the host."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import os
 import ssl
@@ -38,7 +39,17 @@ class TlsPeer(Peer):
 
     async def shake_hands(self) -> None:
         """Raises OSError."""
-        await self._until(self._tls.do_handshake)
+        try:
+            await self._until(self._tls.do_handshake)
+        except ssl.SSLError:
+            # The other end hears why.
+            self._below.send(self._outgoing.read())
+            raise
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """The other end's, once it was checked."""
+        return dict(self._tls.getpeercert() or {})
 
     async def read(self) -> bytes:
         if self._ahead:
@@ -51,6 +62,11 @@ class TlsPeer(Peer):
 
     async def write(self, data: bytes) -> None:
         await self._until(lambda: self._tls.write(data))
+
+    def send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._tls.write(data)
+            self._below.send(self._outgoing.read())
 
     def say(self, report: Mapping[str, Any]) -> None:
         self._below.say(report)

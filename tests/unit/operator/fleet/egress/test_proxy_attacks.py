@@ -4,9 +4,11 @@ import contextlib
 import struct
 
 import pytest
-from sandfleet_operator.fleet.egress import http, tunnel
-from sandfleet_operator.fleet.egress.outside import Ways
+from sandfleet_operator.fleet.egress import http, sessions, tunnel
+from sandfleet_operator.fleet.egress.outside import Outside, Ways
+from sandfleet_operator.fleet.egress.peer import carry
 from sandfleet_operator.plan.egress import addresses
+from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
 from support.operator.egress_bed import LOOPBACK, Bed, Server, client_hello, serving
 
 pytestmark = pytest.mark.process
@@ -18,11 +20,17 @@ def connect(host, port):
     return f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
 
 
+async def carried(inner, connection, _http, _https):
+    """A tunnel that looks at nothing."""
+    await carry(inner, connection.outer, connection.sent)
+
+
 def request(target, host, *more, body=""):
     head = "".join(f"{line}\r\n" for line in (f"POST {target} HTTP/1.1", f"Host: {host}", *more))
     return f"{head}\r\n{body}".encode()
 
 
+@pytest.mark.attack("reaches the machine by a name that leads to it", "refused after the look-up")
 @pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
 async def test_a_name_that_leads_to_the_machine_is_refused_after_it_was_looked_up(defended):
     server = Server()
@@ -34,6 +42,7 @@ async def test_a_name_that_leads_to_the_machine_is_refused_after_it_was_looked_u
     assert server.connections == (0 if defended else 1)
 
 
+@pytest.mark.attack("changes the address of a name after the check", "the checked address is connected to")
 @pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
 async def test_a_name_that_changes_after_the_check_is_connected_to_as_it_was_checked(defended, monkeypatch):
     """The name server says a good address first and the machine's own from then on."""
@@ -55,6 +64,7 @@ async def test_a_name_that_changes_after_the_check_is_connected_to_as_it_was_che
     assert len(bed.lookups) == (1 if defended else 2)
 
 
+@pytest.mark.attack("asks for another host by TLS, for none, or hides which", "the connection ends")
 @pytest.mark.parametrize("hello", [client_hello("evil.test"), client_hello(None), client_hello("a.test", extra=ECH)])
 @pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
 async def test_tls_for_another_host_does_not_go_through(hello, defended, monkeypatch):
@@ -69,6 +79,7 @@ async def test_tls_for_another_host_does_not_go_through(hello, defended, monkeyp
     assert (server.read == b"") is defended
 
 
+@pytest.mark.attack("asks the proxy for an address in any form", "refused", control="in it")
 @pytest.mark.parametrize(
     "host",
     [
@@ -92,9 +103,13 @@ async def test_addresses_in_every_form_are_no_names(host):
             target = f"http://{host}:{port}/"
             assert b" 403 " in await client.ask(request(target, f"{host}:{port}", "Content-Length: 0"))
         assert bed.lookups == []
-    assert server.connections == 0
+        assert server.connections == 0
+        # The server is there: by its name it answers.
+        async with bed.client() as client:
+            assert b" 200 " in await client.ask(connect("a.test", port))
 
 
+@pytest.mark.attack("asks for an address by SOCKS", "refused", control="in it")
 @pytest.mark.parametrize("kind", [b"\x01" + bytes([127, 0, 0, 1]), b"\x04" + bytes(15) + b"\x01"])
 async def test_socks_with_an_address_is_refused(kind):
     server = Server()
@@ -102,9 +117,14 @@ async def test_socks_with_an_address_is_refused(kind):
         await client.ask(b"\x05\x01\x00")
         assert (await client.ask(b"\x05\x01\x00" + kind + struct.pack("!H", port)))[:2] == b"\x05\x02"
         assert bed.refused() == {"NotAName": 1}
-    assert server.connections == 0
+        assert server.connections == 0
+        async with bed.client() as other:
+            await other.ask(b"\x05\x01\x00")
+            named = b"\x05\x01\x00\x03\x06a.test" + struct.pack("!H", port)
+            assert (await other.ask(named))[:2] == b"\x05\x00"
 
 
+@pytest.mark.attack("names another host in the Host header", "refused")
 @pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
 async def test_a_host_header_of_another_host_is_refused(defended, monkeypatch):
     server = Server()
@@ -122,6 +142,9 @@ async def test_a_host_header_of_another_host_is_refused(defended, monkeypatch):
 SMUGGLED = "GET /smuggled HTTP/1.1\r\nHost: evil.test\r\n\r\n"
 
 
+@pytest.mark.attack(
+    "sends a request that can be read in two ways", "refused, the server reads nothing", control="in it"
+)
 @pytest.mark.parametrize(
     ("more", "body"),
     [
@@ -142,9 +165,14 @@ async def test_a_request_that_can_be_read_in_two_ways_goes_nowhere(more, body):
     async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
         answer = await client.ask(request(f"http://a.test:{port}/", f"a.test:{port}", *more, body=body))
         assert b" 400 " in answer
-    assert server.read == b""
+        assert server.read == b""
+        # Without what makes it two, it arrives.
+        async with bed.client() as other:
+            plain = request(f"http://a.test:{port}/", f"a.test:{port}", "Content-Length: 0")
+            assert b"hello" in await other.ask(plain)
 
 
+@pytest.mark.attack("folds a header and upgrades to h2c", "written anew without either", control="in it")
 async def test_a_folded_header_and_an_upgrade_reach_no_server():
     server = Server()
     more = ("X: a", " Transfer-Encoding: chunked", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
@@ -156,6 +184,7 @@ async def test_a_folded_header_and_an_upgrade_reach_no_server():
     assert b"x: a transfer-encoding: chunked" in lines
 
 
+@pytest.mark.attack("sends a second request behind the first", "checked as the first was", control="in it")
 async def test_what_follows_a_request_in_one_write_is_a_request_of_its_own():
     server = Server()
     async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
@@ -167,19 +196,24 @@ async def test_what_follows_a_request_in_one_write_is_a_request_of_its_own():
     assert b"smuggled" not in server.read
 
 
+@pytest.mark.attack("speaks another protocol in a tunnel", "the connection ends")
 @pytest.mark.parametrize(
     "first", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SSH-2.0-x\r\n", b"\x80\x2e\x01\x03\x01", b"EHLO\r\n"]
 )
-async def test_other_protocols_do_not_go_through_a_tunnel(first):
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_other_protocols_do_not_go_through_a_tunnel(first, defended, monkeypatch):
     server = Server()
+    if not defended:
+        monkeypatch.setattr(tunnel, "run", carried)
     async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, bed.client() as client:
         await client.ask(connect("a.test", port))
         client.writer.write(first)
         client.writer.write_eof()
-        assert await client.rest() == b""
-    assert server.read == b""
+        await client.rest()
+    assert (server.read == b"") is defended
 
 
+@pytest.mark.attack("a server sends a second answer behind the first", "dropped", control="in it")
 async def test_an_answer_that_is_split_by_a_hostile_server_stays_one():
     server = Server(
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX: a\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
@@ -190,7 +224,8 @@ async def test_an_answer_that_is_split_by_a_hostile_server_stays_one():
         assert b"evil" not in await client.rest()
 
 
-@pytest.mark.parametrize("bound", [3, 1000])
+@pytest.mark.attack("tells name servers secrets in names below a wildcard", "a bounded number of names")
+@pytest.mark.parametrize("bound", [3, 1000], ids=["attack", "control"])
 async def test_names_that_are_made_up_below_a_wildcard_are_bounded(bound):
     async with Bed(["*.a.test"], wildcard_names=bound).listening() as bed:
         for number in range(6):
@@ -199,7 +234,8 @@ async def test_names_that_are_made_up_below_a_wildcard_are_bounded(bound):
     assert len(bed.lookups) == min(bound, 6)
 
 
-@pytest.mark.parametrize("bound", [2, 100])
+@pytest.mark.attack("opens more connections than its bound", "refused")
+@pytest.mark.parametrize("bound", [2, 100], ids=["attack", "control"])
 async def test_connections_of_one_session_are_bounded(bound):
     server = Server(answer=None)
     async with contextlib.AsyncExitStack() as stack:
@@ -212,6 +248,7 @@ async def test_connections_of_one_session_are_bounded(bound):
     assert sum(b" 200 " in answer for answer in answers) == min(bound, 3)
 
 
+@pytest.mark.attack("opens connections and says nothing, or little", "they end")
 async def test_a_client_that_says_nothing_is_let_go():
     server = Server(answer=None)
     async with serving(server) as port, Bed([f"a.test:{port}"], opening=0.1, idle=0.1).listening() as bed:
@@ -224,3 +261,69 @@ async def test_a_client_that_says_nothing_is_let_go():
             await tunnelled.ask(connect("a.test", port))
             tunnelled.writer.write(b"\x16\x03")
             assert await tunnelled.rest() == b""
+
+
+METADATA = ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "fd00:ec2::254"]
+METADATA += ["168.63.129.16", "100.100.100.200"]
+
+
+@pytest.mark.attack("leads an allowed name to a metadata server", "refused after the look-up")
+@pytest.mark.parametrize("address", METADATA)
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_a_name_of_a_metadata_server_is_refused(address, defended, monkeypatch):
+    """A CNAME is followed by the name server: the address that comes of it counts."""
+    tried = []
+
+    async def connected(_place, found):
+        tried.extend(found)
+        raise RefusedError(Why.UNREACHABLE, Place("a.test", 443))
+
+    monkeypatch.setattr(Outside, "_connected", staticmethod(connected))
+    if not defended:
+        monkeypatch.setattr(addresses, "refusal", lambda *_: "")
+    async with Bed(["a.test"], {"a.test": [address]}).listening() as bed, bed.client() as client:
+        assert (b" 502 " in await client.ask(connect("a.test", 443))) is not defended
+    assert tried == ([] if defended else [address])
+
+
+@pytest.mark.attack("is redirected by an allowed host", "refused as any other request", control="in it")
+@pytest.mark.parametrize("target", ["http://127.0.0.1:PORT/", "http://169.254.169.254/latest/", "http://b.test:PORT/"])
+async def test_a_redirect_leads_nowhere_else(target):
+    inside = Server()
+    async with serving(inside) as inner:
+        where = target.replace("PORT", str(inner))
+        server = Server(f"HTTP/1.1 302 Found\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n".encode())
+        async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed:
+            async with bed.client() as client:
+                # The proxy follows none, and the program learns where it was sent.
+                answer = await client.ask(request(f"http://a.test:{port}/", f"a.test:{port}", "Content-Length: 0"))
+                assert f"location: {where}".encode() in answer
+            async with bed.client() as client:
+                host = where.split("/")[2]
+                assert b" 403 " in await client.ask(request(where, host, "Content-Length: 0"))
+        assert bed.lookups == ["a.test"]
+    assert inside.connections == 0
+
+
+@pytest.mark.attack("puts headers into the host's name", "refused", control="in it")
+@pytest.mark.parametrize("name", [b"a.test\r\nX: y", b"a.test HTTP/1.1\r\nX: y", b"a.test\0", b"a.test\n", b"a.test "])
+async def test_a_name_with_more_in_it_is_refused(name):
+    server = Server()
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed:
+        for host, done in ((name, 2), (b"a.test", 0)):
+            async with bed.client() as client:
+                await client.ask(b"\x05\x01\x00")
+                asked = b"\x05\x01\x00\x03" + bytes([len(host)]) + host + struct.pack("!H", port)
+                assert (await client.ask(asked))[1] == done
+        assert bed.lookups == ["a.test"]
+
+
+@pytest.mark.attack("tells name servers secrets in one long name", "refused before the look-up")
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_a_name_of_two_hundred_labels_is_not_looked_up(defended, monkeypatch):
+    if not defended:
+        monkeypatch.setattr(sessions, "canonical", str.lower)
+    name = ".".join(f"{number:03x}" for number in range(200)) + ".a.test"
+    async with Bed(["*.a.test"]).listening() as bed, bed.client() as client:
+        await client.ask(connect(name, 443))
+    assert bed.lookups == ([] if defended else [name])

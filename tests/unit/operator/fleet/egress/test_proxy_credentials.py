@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from sandfleet_operator.api.egress import Credential
+from sandfleet_operator.fleet.egress.tls import new_authority
 from support.operator.egress_bed import Bed, Server, certificate, serving
 
 pytestmark = pytest.mark.process
@@ -46,6 +47,7 @@ async def test_the_header_is_put_in_outside_for_each_request_of_a_connection():
     assert server.read.count(f"authorization: Bearer {SECRET}\r\n".encode()) == 2
 
 
+@pytest.mark.attack("puts the placeholder of a key into a body", "it stays as it is", control="in it")
 async def test_a_placeholder_is_replaced_in_headers_and_not_in_a_body():
     server = Server()
     async with bed_of(server) as (bed, port), bed.client() as client:
@@ -55,6 +57,7 @@ async def test_a_placeholder_is_replaced_in_headers_and_not_in_a_body():
     assert server.read.endswith(f"key={PLACEHOLDER}".encode())
 
 
+@pytest.mark.attack("has a host echo the key", "the answer has it covered")
 @pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
 async def test_an_answer_that_has_the_secret_has_it_covered(defended, monkeypatch):
     from sandfleet_operator.fleet.egress import http
@@ -73,6 +76,9 @@ async def test_an_answer_that_has_the_secret_has_it_covered(defended, monkeypatc
     assert (SECRET.encode() not in said) is defended
 
 
+@pytest.mark.attack(
+    "a server without the host's certificate waits for the key", "refused, it reads nothing", control="in it"
+)
 @pytest.mark.parametrize("named", ["b.test", "a.test"])
 async def test_a_server_with_the_certificate_of_another_gets_no_secret(named):
     server = Server()
@@ -83,6 +89,7 @@ async def test_a_server_with_the_certificate_of_another_gets_no_secret(named):
     assert (SECRET.encode() in server.read) is (named == "a.test")
 
 
+@pytest.mark.attack("asks for another host where the key is put in", "refused", control="in it")
 async def test_another_host_in_the_tunnel_gets_no_secret():
     server = Server()
     async with bed_of(server) as (bed, port), bed.client() as client:
@@ -91,6 +98,7 @@ async def test_another_host_in_the_tunnel_gets_no_secret():
     assert server.read == b""
 
 
+@pytest.mark.attack("asks for the key without TLS", "the request goes without it", control="in it")
 async def test_a_request_without_tls_gets_no_secret():
     server = Server()
     async with serving(server) as port, Bed([f"a.test:{port}"], credentials=(CREDENTIAL,)).listening() as bed:
@@ -135,3 +143,22 @@ async def test_a_large_answer_and_a_large_body_go_through():
         client.writer.write(request(port, "Connection: close", body=data))
         said = await asyncio.wait_for(client.rest(), 30)
     assert said.endswith(data.encode())
+
+
+@pytest.mark.attack("uses another session's placeholder", "it stays as it is", control="in it")
+async def test_the_placeholder_of_another_session_is_not_replaced():
+    server, other = Server(), replace(CREDENTIAL, value="secret-of-the-other", placeholder="sandfleet-credential-ff")
+    async with bed_of(server) as (bed, port):
+        key, public = new_authority()
+        bed.sessions.allow("t", [f"a.test:{port}"], [other], key)
+        for session, authority in (("s", bed.authority), ("t", public)):
+            async with bed.client(session) as client:
+                await client.ask(f"CONNECT a.test:{port} HTTP/1.1\r\nHost: a.test\r\n\r\n".encode())
+                await client.writer.start_tls(ssl.create_default_context(cadata=authority), server_hostname="a.test")
+                await client.ask(request(port, f"X-Key: {PLACEHOLDER}"))
+        bed.sessions.end("t")
+    mine, _, theirs = server.read.partition(SECRET.encode() + b"\r\n\r\n")
+    assert f"x-key: {SECRET}".encode() in mine + SECRET.encode()
+    # In the other session it is a word like any other.
+    assert f"x-key: {PLACEHOLDER}\r\n".encode() in theirs
+    assert SECRET.encode() not in theirs
