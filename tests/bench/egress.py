@@ -25,7 +25,7 @@ from support.operator.egress_bed import certificate, client_hello
 
 MB = 1_000_000
 BULK = int(os.environ.get("SANDFLEET_BENCH_EGRESS_MB", "1000")) * MB
-REQUESTS, ROUNDS = 60, 5
+REQUESTS, ROUNDS = 40, 5
 IDLE, PER_SESSION = 2000, 125
 HOSTS, KEY = "SANDFLEET_EGRESS_HOSTS", "key-of-the-bench"
 # Two servers, of HTTP and of HTTPS, which answer a path /N with N bytes; a third one sends bytes without end to each
@@ -286,7 +286,8 @@ async def idle(folder: Path) -> list[Figure]:
         process.stdin.write(json.dumps(allow).encode() + b"\n")
     process.stdin.write(b'{"op":"serve"}\n')
     before = memory(process.pid)
-    writers = [await silent(path, str(number), port) for number in sessions for _ in range(PER_SESSION)]
+    hello = client_hello("a.test")
+    writers = [await silent(path, str(number), port, hello) for number in sessions for _ in range(PER_SESSION)]
     assert len(accepted) == IDLE
     after = memory(process.pid)
     for writer in (*writers, *accepted):
@@ -296,11 +297,11 @@ async def idle(folder: Path) -> list[Figure]:
     return [Figure(f"memory with {IDLE} idle connections", after, "MB", before, "beside none; ≤ 300 MB")]
 
 
-async def silent(path: Path, session: str, port: int) -> asyncio.StreamWriter:
+async def silent(path: Path, session: str, port: int, hello: bytes) -> asyncio.StreamWriter:
     reader, writer = await asyncio.open_unix_connection(path)
     head = f"CONNECT a.test:{port} HTTP/1.1\r\nHost: a.test\r\n\r\n"
     writer.write(json.dumps({"session": session}).encode() + b"\n" + head.encode())
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
     # As a program does that keeps a connection of TLS.
-    writer.write(client_hello("a.test"))
+    writer.write(hello)
     return writer

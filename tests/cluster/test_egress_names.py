@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
 
@@ -27,8 +28,45 @@ try:
         line = b'{"pod": "NAME"}\\n'
         tls.sendall(len(line).to_bytes(4, "big") + line)
         print("said", tls.recv(100))
-except ssl.SSLError as error:
-    print("refused", error.reason)
+except OSError as error:
+    print("refused", error)
+"""
+# What hostile code of a session tries at its proxy; prints a word for each.
+HOSTILE = """
+import os, socket, ssl, urllib.error, urllib.request
+def connected(target):
+    sock = socket.create_connection(("127.0.0.1", 3128), 20)
+    sock.sendall(f"CONNECT {target} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n".encode())
+    return sock, sock.recv(4096).split(b" ")[1].decode()
+def status(target):
+    return connected(target)[1]
+def asks_for(name):
+    sock, _ = connected(f"{HOST}:{TLS_PORT}")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        return context.wrap_socket(sock, server_hostname=name).version()
+    except OSError:
+        return "ended"
+def fronted(host):
+    sock = socket.create_connection(("127.0.0.1", 3128), 20)
+    sock.sendall(f"GET http://{HOST}:{PORT}/ HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode())
+    return sock.recv(4096).split(b" ")[1].decode()
+forms = ["127.0.0.1:8081", "2130706433:8081", "0x7f.1:8081", "017700000001:8081", "[::1]:8081", "[::ffff:127.0.0.1]:8081"]
+print("forms", {form: status(form) for form in forms})
+print("metadata", status("169.254.169.254:80"), status("metadata.google.internal:80"))
+print("own", status(f"{HOST}:{TLS_PORT}"))
+print("server name", asks_for(HOST), asks_for("other.test"), asks_for(None))
+print("front", fronted(f"{HOST}:{PORT}"), fronted("other.test"))
+silent = [socket.socket() for _ in range(1000)]
+for sock in silent:
+    sock.setblocking(False)
+    sock.connect_ex(EGRESS)
+print("beside silence", status(f"{HOST}:{TLS_PORT}"))
+try:
+    print("key", "PRIVATE KEY" in open(os.environ["SSL_CERT_FILE"]).read())
+except OSError as error:
+    print("key", error)
 """
 
 
@@ -205,3 +243,20 @@ async def test_pip_installs_a_wheel_and_a_source_distribution(bed: Bed, keyed_se
     assert done.exit_code == 0, done.stdout
     execution = await keyed.run_code("import outside, inside; print(outside.VALUE, '+', inside.VALUE)")
     assert execution.logs.stdout == "from a wheel + from a source\n"
+
+
+async def test_hostile_code_of_a_session_gets_no_further(bed: Bed, keyed_secret: str, keyed) -> None:
+    """As tests/unit/operator/fleet/egress/test_proxy_attacks.py tries it, from a gVisor pod."""
+    await counts(bed, keyed, digest(keyed_secret))
+    service = bed.cluster.api.get("Service", "sandfleet-egress", bed.release.namespace)["spec"]["clusterIP"]
+    told = f"HOST, PORT, TLS_PORT, EGRESS = {bed.host!r}, {PORT}, {TLS_PORT}, ({service!r}, 3129)\n"
+    execution = await keyed.run_code(told + HOSTILE, timeout=120)
+    assert execution.error is None, execution.error
+    said = dict(line.split(" ", 1) for line in execution.logs.stdout.replace("server name", "name").splitlines())
+    assert set(json.loads(said["forms"].replace("'", '"')).values()) == {"403"}
+    assert said["metadata"] == "403 403"
+    # What is allowed goes on, also beside a thousand connections that say nothing.
+    assert (said["own"], said["beside"]) == ("200", "silence 200")
+    assert said["name"] == "TLSv1.3 ended ended"
+    assert said["front"] == "200 403"
+    assert said["key"] == "False"
