@@ -288,7 +288,8 @@ async def idle(folder: Path) -> list[Figure]:
     before = memory(process.pid)
     hello = client_hello("a.test")
     writers = [await silent(path, str(number), port, hello) for number in sessions for _ in range(PER_SESSION)]
-    assert len(accepted) == IDLE
+    while len(accepted) < IDLE:
+        await asyncio.sleep(0.01)
     after = memory(process.pid)
     for writer in (*writers, *accepted):
         writer.close()

@@ -177,19 +177,23 @@ async def test_a_websocket_over_tls_goes_through(fleet: AsyncFleet, internet: In
 )
 @pytest.mark.smoke
 async def test_a_key_is_in_no_file_of_the_session_nor_of_the_fleet(
-    sandbox: AsyncSandbox, served: Process, internet: Internet, fleet: AsyncFleet
+    sandbox: AsyncSandbox, served: Process, internet: Internet
 ) -> None:
     """Also after it was used, was saved with the session's variables, and sleeps in a snapshot."""
     await sandbox.run_code("import os; token = os.environ['EXAMPLE_TOKEN']")
     said = await done(sandbox, f'curl -sS -H "X-Key: $EXAMPLE_TOKEN" -d body https://{internet.secure}/x')
     # It did reach the host, which echoes it.
     assert f"Bearer {'*' * len(KEY)} body" in said
-    looked = await done(
-        sandbox, "grep -rlas -e 'PRIVATE KEY' -e canary-of-the /tmp /workspace /run /dev/shm /proc/*/environ; true"
-    )
-    assert looked == ""
+    await done(sandbox, "echo $EXAMPLE_TOKEN > kept")
+    where = "/tmp /workspace /run /dev/shm /proc/*/environ"
+    assert await done(sandbox, f"grep -rlas -e 'PRIVATE KEY' -e canary-of-the {where}; true") == ""
+
+    def files_with(text: bytes) -> list[Path]:
+        files = [file for file in served.state_dir.rglob("*") if file.is_file()]
+        return [file for file in files if text in file.read_bytes()]
+
+    # The look goes to where the session is: it finds what stands for the key.
+    assert files_with(b"sandfleet-credential-") != []
+    assert files_with(KEY.encode()) == []
     await sandbox.suspend()
-    files = [file for file in served.state_dir.rglob("*") if file.is_file()]
-    assert [file for file in files if KEY.encode() in file.read_bytes()] == []
-    # The placeholder is what is saved: the look goes to where the session is.
-    assert [file for file in files if b"sandfleet-credential-" in file.read_bytes()] != []
+    assert files_with(KEY.encode()) == []

@@ -237,6 +237,7 @@ async def test_an_executor_tells_an_impostor_nothing(bed, page, impostor):
 async def test_connections_that_prove_nothing_are_bounded_and_small(bed, page, monkeypatch, bound):
     """Those of one address: from another one an executor gets through."""
     monkeypatch.setattr(cluster, "MOST_OF_ADDRESS", bound)
+    monkeypatch.setattr(cluster, "HANDSHAKE_SECONDS", 300.0)
     host, _, port = bed.address.rpartition(":")
     async with contextlib.AsyncExitStack() as stack:
         silent = []

@@ -72,8 +72,9 @@ class Mask:
         """What of the answer so far can be passed on."""
         # What was covered before is not found again.
         data = self.whole(self._kept + data)
+        cut = max(0, len(data) - self._most)
         # A line that has ended is passed on at once: an event of a stream does not wait for the next one.
-        cut = max(0, len(data) - self._most, len(data.rstrip(PRINTABLE)))
+        cut += len(data[cut:].rstrip(PRINTABLE))
         self._kept = data[cut:]
         return data[:cut]
 

@@ -23,6 +23,8 @@ def connect(host, port):
 async def carried(inner, connection, _http, _https):
     """A tunnel that looks at nothing."""
     await carry(inner, connection.outer, connection.sent)
+    while await connection.outer.read():
+        pass
 
 
 def request(target, host, *more, body=""):
