@@ -90,9 +90,9 @@ def test_it_is_told_the_fleet_and_where_its_token_and_settings_are() -> None:
 
 
 def test_authorities_of_a_config_map_are_trusted_beside_the_images_own() -> None:
-    (container,) = pod("egress.authorities=company")["spec"]["containers"]
+    (container,) = pod('egress.authorities="company"')["spec"]["containers"]
     file = {one["name"]: one.get("value") for one in container["env"]}["SSL_CERT_FILE"]
     (mount,) = [one for one in container["volumeMounts"] if file.startswith(f"{one['mountPath']}/")]
-    (volume,) = [one for one in pod("egress.authorities=company")["spec"]["volumes"] if one["name"] == mount["name"]]
+    (volume,) = [one for one in pod('egress.authorities="company"')["spec"]["volumes"] if one["name"] == mount["name"]]
     assert volume["configMap"]["name"] == "company"
     assert file == f"{mount['mountPath']}/{volume['configMap']['items'][0]['path']}"

@@ -1,4 +1,4 @@
-"""The program of a pod that sandboxes reach by name: `/` is a page, `/simple/` an index, `/v1/` an API that asks for keys.
+"""The program of a pod that sandboxes reach by name: a page, `/simple/` is an index, `/v1/` an API with keys.
 
 It has nothing but Python's own library: the pod gets this file alone.
 """

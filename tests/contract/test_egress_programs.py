@@ -1,4 +1,4 @@
-"""Programs that reach hosts by name, each in a sandbox of one machine with one argument: docs/howto/egress.md lists them."""
+"""Programs that reach hosts by name from a sandbox of one machine: docs/howto/egress.md lists them."""
 
 import os
 import shutil

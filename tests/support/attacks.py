@@ -2,8 +2,8 @@
 
 `@pytest.mark.attack(name, expected, control=…)` says what hostile code or a hostile peer tries, and what it is to meet.
 Each parameter of such a test is one attack, but one with the id `control`: there the defence is off, as in a test with
-`@pytest.mark.control(*names)`, in which the same works. A test that compares with an executor without a session (`unprotected`), or that says `control="in it"`,
-has its control in itself.
+`@pytest.mark.control(*names)`, in which the same works. A test that compares with an executor without a session
+(`unprotected`), or that says `control="in it"`, has its control in itself.
 """
 
 import json

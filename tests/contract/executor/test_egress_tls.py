@@ -243,7 +243,7 @@ async def test_connections_that_prove_nothing_are_bounded_and_small(bed, page, m
         silent = []
         for _ in range(12):
             reader, writer = await asyncio.open_connection(host, int(port))
-            stack.callback(writer.transport.abort)
+            stack.callback(abort, writer)
             silent.append(asyncio.ensure_future(ended(reader)))
         if bound == 5:
             while sum(one.done() for one in silent) < 12 - bound:
@@ -254,6 +254,11 @@ async def test_connections_that_prove_nothing_are_bounded_and_small(bed, page, m
         assert own.startswith(HELLO) is (bound > 12)
         for one in silent:
             one.cancel()
+
+
+def abort(writer):
+    """Holds the writer until then: without it the connection would be closed."""
+    writer.transport.abort()
 
 
 async def ended(reader):

@@ -80,8 +80,8 @@ def server_context(authority: bytes, pair: tuple[bytes, bytes]) -> ssl.SSLContex
 class Port:
     """Takes connections of executors, with the certificate of the moment.
 
-    Any sandbox reaches it, also one without a certificate, so what has not proved itself is bounded and small: asyncio's
-    own TLS takes a quarter of a megabyte for each connection from its first moment on.
+    Any sandbox reaches it, also one without a list, so a connection that has not proved itself is bounded and small:
+    asyncio's own TLS takes a quarter of a megabyte for each, from its first moment on.
     """
 
     def __init__(self, egress: Egress, host: str, port: int) -> None:

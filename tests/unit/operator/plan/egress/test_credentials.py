@@ -57,8 +57,8 @@ def test_a_line_that_has_ended_does_not_wait_for_what_follows():
     """A secret has no end of a line in it, so an event of a stream is passed on as it comes."""
     mask = Mask({SECRET.encode()})
     assert mask.piece(b"data: 1\n\n") == b"data: 1\n\n"
-    assert mask.piece(b"data: " + SECRET[:-1].encode()) == b""
-    assert mask.piece(SECRET[-1:].encode() + b"\n") == b"data: " + b"*" * len(SECRET) + b"\n"
+    assert mask.piece(b"data: " + SECRET[:-1].encode()) == b"data: "
+    assert mask.piece(SECRET[-1:].encode() + b"\n") == b"*" * len(SECRET) + b"\n"
 
 
 def test_the_secret_is_in_no_text_about_it():
