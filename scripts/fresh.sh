@@ -23,9 +23,9 @@ clone() { # folder
 }
 
 played() { # way, folder, command in front of bash…
-    local way=$1 folder=$2 home status=0 begun=$SECONDS played=$commands
+    local way=$1 folder=$2 home status=0 begun=$SECONDS orders=$commands
     shift 2
-    [ "$way" != nouserns ] || played=$commands_without
+    [ "$way" != nouserns ] || orders=$commands_without
     home=$(mktemp -d) && chmod 755 "$home"
     clone "$folder/sandfleet"
     case $way in user | nouserns) chown -R 65533:65533 "$folder" "$home" ;; esac
@@ -34,7 +34,7 @@ played() { # way, folder, command in front of bash…
         mkdir -p "$folder/sandfleet"/{.venv,.pytest_cache,.mypy_cache,.ruff_cache,.hypothesis,.import_linter_cache,build}
     fi
     env -i HOME="$home" PATH="$PATH" LANG="${LANG:-C.UTF-8}" TERM="${TERM:-dumb}" "${settings[@]}" "$@" bash -euc \
-        "cd '$folder/sandfleet'; $played" >"$folder/output.txt" 2>&1 </dev/null || status=$?
+        "cd '$folder/sandfleet'; $orders" >"$folder/output.txt" 2>&1 </dev/null || status=$?
     if [ "$status" = 0 ]; then
         echo "fresh: $way: green after $((SECONDS - begun)) s: $(grep -E '[0-9]+ passed' "$folder/output.txt" | tr '\n' ';')"
     else
