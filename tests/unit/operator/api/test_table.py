@@ -129,5 +129,5 @@ def test_what_is_written_is_read_again():
 
 def test_each_limit_has_one_line_that_says_all_of_it():
     placed = {column.name: column.at.word for column in table(Limits)}
-    assert set(BOUNDS) == {*placed, "memory_bytes"} == set(Limits.__dataclass_fields__)
+    assert set(BOUNDS) == {*placed, "memory_bytes", "cpus"} == set(Limits.__dataclass_fields__)
     assert all(getattr(TEMPLATE_LIMITS, name) == one.default >= one.least for name, one in BOUNDS.items())
