@@ -35,12 +35,13 @@ async def test_pause_is_a_suspension_into_a_snapshot(fleet: AsyncFleet) -> None:
 
 async def test_a_cell_says_what_it_printed_and_raises_if_asked_to(fleet: AsyncFleet) -> None:
     async with AsyncSandbox.create(
-        fleet=fleet, env={"COLOUR": "red"}, envs={"TEAM": "blue"}, memory="512Mi"
+        fleet=fleet, env={"COLOUR": "red"}, envs={"TEAM": "blue"}, memory="512Mi", cpus=1.5
     ) as sandbox:
         code = "import os, sys; print(os.environ['COLOUR'], os.environ['TEAM']); print('no', file=sys.stderr)"
         execution = await sandbox.run_code(code, check=True)
         assert (execution.stdout, execution.stderr) == ("red blue\n", "no\n")
-        assert (await sandbox.get_info()).limits.memory_bytes == 512 << 20
+        limits = (await sandbox.get_info()).limits
+        assert (limits.memory_bytes, limits.cpus) == (512 << 20, 1.5)
         with pytest.raises(ExecutionFailed, match="ZeroDivisionError"):
             await sandbox.run_code("1 / 0", check=True)
         assert (await sandbox.run_code("1 / 0")).error is not None

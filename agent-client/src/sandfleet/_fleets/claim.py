@@ -47,12 +47,14 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 def in_full(options: CreateOptions) -> CreateOptions:
-    """Write what is short in options of a claim in full: `env`, and `memory`. Raises InvalidArgument."""
-    env, memory = options.get("env"), options.get("memory")
+    """Write what is short in options of a claim in full: `env`, `memory` and `cpus`. Raises InvalidArgument."""
+    env, memory, cpus = options.get("env"), options.get("memory"), options.get("cpus")
     if env:
         options = {**options, "envs": {**env, **(options.get("envs") or {})}}
     if memory is not None:
         options = {**options, "limits": replace(options.get("limits") or Limits(), memory_bytes=_bytes(memory))}
+    if cpus is not None:
+        options = {**options, "limits": replace(options.get("limits") or Limits(), cpus=cpus)}
     return options
 
 

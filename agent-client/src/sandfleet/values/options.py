@@ -70,6 +70,7 @@ class CreateOptions(TypedDict, total=False):
     labels          labels of the sandbox, for `list`.
     limits          limits below the template's.
     memory          short for `limits=Limits(memory_bytes=…)`: bytes, or a text as "4Gi" or "500M".
+    cpus            short for `limits=Limits(cpus=…)`: processors that all code together may keep busy.
     isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is
                     stronger).
     workspace_id    start on this workspace of a released sandbox (`SandboxInfo.workspace_id`); takes a cold start.
@@ -126,6 +127,7 @@ class CreateOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
     limits: Limits | None
     memory: str | int | None
+    cpus: float | None
     isolation: Isolation | Literal["none", "namespace", "gvisor"] | None
     workspace_id: str
     keep_workspace: bool
