@@ -152,6 +152,10 @@ async def test_a_stream_that_breaks_fails_its_jobs_and_the_next_snapshotter_goes
 async def test_each_job_goes_to_the_snapshotter_with_the_fewest() -> None:
     async with linked() as (link, stub):
         calls = [await called(stub), await called(stub)]
+        # Both have written that they own the store, which the link may not have read yet.
+        async with asyncio.timeout(PATIENCE):
+            while link.connected < len(calls):
+                await asyncio.sleep(0)
         jobs = [asyncio.create_task(link.answer("list", tenant="team", sandbox="")) for _ in range(2)]
         for call in calls:
             job = await job_of(call)

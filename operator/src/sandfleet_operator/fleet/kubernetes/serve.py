@@ -364,7 +364,7 @@ def _keep_in_snapshots(
         kubernetes.suspender.keeper = parking
     kubernetes.park_with(parking, WarmPods(kubernetes, settings.copied_labels, wall_clock).give)
     kubernetes.prepare_with(PoolPreparation(kubernetes, link, parties, write))
-    reachable = lambda: settings.snapshotter or link.is_connected  # noqa: E731 - of this moment
+    reachable = lambda: settings.snapshotter or link.connected > 0  # noqa: E731 - of this moment
     rounds = SnapshotRounds(kube, kubernetes, link, parties, wall_clock, reachable=reachable)
     kubernetes.on_snapshots = rounds.look_soon
     kubernetes.at_end.append(parking.close)

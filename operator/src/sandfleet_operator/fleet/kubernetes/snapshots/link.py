@@ -57,8 +57,9 @@ class SnapshotterLink(Jobs, SnapshotterServiceServicer):
         self._connected = asyncio.Event()
 
     @property
-    def is_connected(self) -> bool:
-        return bool(self._lines)
+    def connected(self) -> int:
+        """How many snapshotters there are."""
+        return len(self._lines)
 
     async def reach(self) -> Send:
         """The snapshotter with the fewest jobs."""
