@@ -106,8 +106,14 @@ class Review:
         return Answer("deny", reason=reason)
 
 
+# Characters of a line that are compared with an earlier one, and the share of them that two versions have in common.
+_COMPARED, _ALIKE = 500, 0.75
+
+
 def _are_versions(before: str, now: str) -> bool:
-    """Whether most lines of the shorter text stand in the other one, too."""
+    """Whether most lines of the shorter text stand in the other one, too; of a single line, most characters."""
+    if "\n" not in before.strip() + now.strip():
+        return difflib.SequenceMatcher(None, before[:_COMPARED], now[:_COMPARED]).ratio() >= _ALIKE
     first, second = (Counter(filter(None, map(str.strip, text.splitlines()))) for text in (before, now))
     return 2 * (first & second).total() >= min(first.total(), second.total()) > 1
 

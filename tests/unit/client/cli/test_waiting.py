@@ -26,5 +26,8 @@ def test_a_diff_is_to_an_earlier_version_and_not_to_another_cell():
     changed = before.replace(b"a.csv", b"b.csv")
     assert "+rows = list(csv.reader(open('b.csv')))" in Review("box", "r", "cell", changed, approved_before=before).diff
     assert Review("box", "r", "cell", b"import os\nos.remove('a.csv')\n", approved_before=before).diff == ""
+    line = Review("box", "r", "cell", b"total = 42", approved_before=b"total = 41")
+    assert line.diff.endswith("-total = 41\n+total = 42")
+    assert Review("box", "r", "cell", b"df.price.sum()", approved_before=b"df.head()").diff == ""
     # A file is the same file, whatever is in it.
     assert Review("box", "r", "file", b"new\n", approved_before=b"old\n").diff
