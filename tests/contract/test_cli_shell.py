@@ -355,8 +355,8 @@ def test_top_shows_usage_as_it_changes_until_ctrl_c(sandbox):
     with person("sandboxes", "top", "--interval", "0.2", sandbox.sandbox_id, cols=140) as one:
         one.sees(rb"nothing runs")
         handle = sandbox.commands.run("head -c 60M /dev/zero | tail -c 60M | (sleep 1000; cat)", background=True)
-        # Its line, with the first letters of its id and tens of megabytes.
-        one.sees(handle.execution_id[:12].encode() + rb"\s+-\s+\S+s\s+\d+\.\d\d\s+[5-9]\d\.\dM")
+        # Its line, with the first letters of its id, tens of megabytes and its words.
+        one.sees(handle.execution_id[:12].encode() + rb"\s+\S+s\s+\d+\.\d\d\s+[5-9]\d\.\dM[^\n]*sh -c head -c 60M")
         handle.kill()
         one.sees(rb"nothing runs")
         one.process.send_signal(signal.SIGINT)
