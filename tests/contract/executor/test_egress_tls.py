@@ -14,6 +14,7 @@ from sandfleet_api.fleet.v1 import egress_pb2 as pb
 from sandfleet_executor.core.egress import contacts
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.access.identity import Identity
+from sandfleet_executor.effects.egress import way_out
 from sandfleet_executor.effects.egress.dial import LENGTH_BYTES, SERVER_NAME, TlsWay
 from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.api.reasons import ClaimReason
@@ -341,3 +342,17 @@ async def test_an_executor_in_a_pod_listens_for_its_session_once_that_is_open(be
             writer.close()
     del PODS[uid]
     bed.sessions.end(uid)
+
+
+async def test_small_pieces_go_to_the_program_at_once(bed, page, monkeypatch):
+    """A handshake is several of them: each would wait 40 ms for the acknowledgement of the one before."""
+    delays = []
+
+    class Watched(way_out.Tunnel):
+        def __init__(self, sock, used, idle):
+            delays.append(not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            super().__init__(sock, used, idle)
+
+    monkeypatch.setattr(way_out, "Tunnel", Watched)
+    assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+    assert delays == [False]

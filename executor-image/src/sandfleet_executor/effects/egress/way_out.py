@@ -113,6 +113,8 @@ class WayOut:
                 room.release()
                 await asyncio.sleep(0.1)
                 continue
+            # Pieces of a handshake would wait 40 ms for the program's acknowledgement of the piece before.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = asyncio.ensure_future(self._carried(sock))
             self._tasks.add(task)
             task.add_done_callback(partial(self._over, room))
