@@ -160,7 +160,8 @@ async def test_jobs_go_to_the_background_and_come_back(sandbox):
     await screen.type("sleep 1000 &\r")
     await screen.until(rb"\[1\] \d+")
     await screen.type("jobs\r")
-    await screen.until(rb"\[1\]\+\s+Running\s+sleep 1000")
+    # With its prompt: what is typed before that is echoed in front of it.
+    await screen.until(rb"\[1\]\+\s+Running\s+sleep 1000 &\r\n@ ")
     await screen.type("fg\r")
     await screen.until(rb"fg\r\nsleep 1000\r\n")
     for _ in range(100):
