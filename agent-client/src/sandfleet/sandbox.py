@@ -428,6 +428,10 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         await self._stop_tools()
         return kept
 
+    async def pause(self) -> Suspension:
+        """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
+        return await self.suspend(to="snapshot")
+
     @also_by_id(_kill)
     async def kill(self) -> bool:
         """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.

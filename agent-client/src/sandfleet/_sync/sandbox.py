@@ -308,6 +308,10 @@ class Sandbox:
         """
         return run(self._async.suspend(force=force, timeout=timeout, to=to))
 
+    def pause(self) -> Suspension:
+        """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
+        return run(self._async.pause())
+
     @also_by_id(_kill)
     def kill(self) -> bool:
         """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
@@ -511,10 +515,6 @@ class Sandbox:
     def is_running(self) -> bool:
         """Return whether the session has its processes: it has neither ended nor is it suspended. Wakes none."""
         return run(self._async.is_running())
-
-    def pause(self) -> Suspension:
-        """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
-        return run(self._async.pause())
 
     def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
         """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.

@@ -31,7 +31,7 @@ from sandfleet.cli import (
     top,
 )
 from sandfleet.cli.create import duration
-from sandfleet.cli.terminal import interrupts, keys, output
+from sandfleet.cli.terminal import interrupts, output
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, CommandResult, Outcome
@@ -312,8 +312,7 @@ def _top(options: argparse.Namespace) -> int:
     with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
         usages = sandbox.watch_usage(options.interval)
         named = top.Names(sandbox.commands.list)
-        with keys.quitting():
-            top.follow(usages, as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout, named=named)
+        top.follow(usages, as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout, named=named)
     return OK
 
 

@@ -6,9 +6,10 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeAlias, TypeVar
 
 from sandfleet.cli import table
+from sandfleet.cli.terminal import keys
 from sandfleet.errors import SandfleetError
 from sandfleet.values import _show
 from sandfleet.values._show import clip
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import RunningCommand
     from sandfleet.values.usage import ExecutionUsage, SandboxUsage
 
+Look = TypeVar("Look")
+# Lines, and the share of each.
+Drawn: TypeAlias = tuple[list[str], list[float | None]]
+
 _BAR = 20
 # Shares of a limit from which a bar is yellow, then red.
 _NEAR, _AT = 0.75, 0.9
@@ -24,12 +29,6 @@ _RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033
 _UNKNOWN = "?"
 _COLUMNS = ("EXECUTION", "TIME", "CPU", "MEMORY", "PEAK", "PROCS", "WRITTEN", "OUTPUT", "WHAT")
 _LESS = ("OUTPUT", "WRITTEN", "PEAK")
-
-
-class View(Protocol):
-    """Where the usage is shown."""
-
-    def show(self, usage: SandboxUsage) -> None: ...
 
 
 class Names:
@@ -44,7 +43,7 @@ class Names:
         if one.context:
             return f"cell in {table.plain(one.context)}"
         if one.execution_id not in self._commands:
-            # Those that have ended are forgotten.
+            # Commands that have ended are forgotten.
             with suppress(SandfleetError):
                 self._commands = {each.execution_id: table.plain(" ".join(each.argv)) for each in self._look()}
             self._commands.setdefault(one.execution_id, "-")
@@ -52,59 +51,42 @@ class Names:
 
 
 def follow(usages: Iterable[SandboxUsage], *, as_json: bool, name: str, out: TextIO, named: Names) -> None:
-    """Show each usage until the sandbox ends, or until Ctrl-C or q, which leave the last one."""
-    view: View = Json(out) if as_json else Screen(out, name, named) if out.isatty() else Lines(out)
-    try:
-        for usage in usages:
-            view.show(usage)
-    except KeyboardInterrupt:
-        return
+    """Show each usage of the sandbox `name` until it ends: see `watch`."""
+
+    def drawn(usage: SandboxUsage, width: int) -> Drawn:
+        lines = screen(usage, name, named, width - 1)
+        return lines, shares(usage, len(lines))
+
+    watch(usages, out, as_json=as_json, text=line, draw=drawn)
 
 
-class Json:
-    """One JSON object a line."""
+def watch(
+    looks: Iterable[Look],
+    out: TextIO,
+    *,
+    as_json: bool,
+    text: Callable[[Look], str],
+    draw: Callable[[Look, int], Drawn],
+) -> None:
+    """Show each look until there is no other, or until Ctrl-C or q, which leave the last one.
 
-    def __init__(self, out: TextIO) -> None:
-        """Write to `out`."""
-        self._out = out
-
-    def show(self, usage: SandboxUsage) -> None:
-        """Write one."""
-        print(json.dumps(_show.to_json(usage)), file=self._out, flush=True)
-
-
-class Lines:
-    """One line each time, for files and pipes."""
-
-    def __init__(self, out: TextIO) -> None:
-        """Write to `out`."""
-        self._out = out
-
-    def show(self, usage: SandboxUsage) -> None:
-        """Write one."""
-        parts = [f"{label} {value}" for label, value, _ in gauges(usage)]
-        said = [
-            seconds(usage.wall_seconds),
-            *parts,
-            f"cpu {usage.total_cpu_seconds:.2f} s",
-            f"written {size(usage.written_bytes)}",
-        ]
-        print("  ".join(said), file=self._out, flush=True)
+    On a terminal `draw` gives its lines for a width, and the share by which each is coloured; they are drawn over those
+    before. Elsewhere it is one JSON object a line, or its `text`.
+    """
+    canvas = Canvas(out) if out.isatty() and not as_json else None
+    with suppress(KeyboardInterrupt), keys.quitting():
+        for look in looks:
+            if canvas is not None:
+                canvas.draw(*draw(look, table.width()))
+            else:
+                print(json.dumps(_show.to_json(look)) if as_json else text(look), file=out, flush=True)
 
 
-class Screen:
-    """The usage on a canvas, for terminals."""
-
-    def __init__(self, out: TextIO, name: str, named: Names) -> None:
-        """Draw on `out` what the sandbox `name` uses."""
-        self._canvas = Canvas(out)
-        self._name = name
-        self._named = named
-
-    def show(self, usage: SandboxUsage) -> None:
-        """Draw a usage over the one before."""
-        lines = screen(usage, self._name, self._named, table.width() - 1)
-        self._canvas.draw(lines, shares(usage, len(lines)))
+def line(usage: SandboxUsage) -> str:
+    """Say a usage in one line, for files and pipes."""
+    parts = [f"{label} {value}" for label, value, _ in gauges(usage)]
+    cpu, written = f"cpu {usage.total_cpu_seconds:.2f} s", f"written {size(usage.written_bytes)}"
+    return "  ".join([seconds(usage.wall_seconds), *parts, cpu, written])
 
 
 class Canvas:

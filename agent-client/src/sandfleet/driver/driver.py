@@ -167,7 +167,7 @@ class FleetDriver:
         try:
             return asyncio.run(results())
         except KeyboardInterrupt:
-            # Where each session stood when it was cancelled says nothing to the reader of a traceback.
+            # A traceback through each session that was cancelled would tell its reader nothing.
             raise KeyboardInterrupt from None
 
     def _shared(self, fleet: AsyncFleet, make_agent: MakeAgent, kept: Checkpoint, concurrency: int) -> Shared:

@@ -23,7 +23,7 @@ from sandfleet.observe.report import model, pictures
 from sandfleet.observe.report.assemble import report
 from sandfleet.observe.report.page import html
 
-# Of one text of a step, and of the steps of one task.
+# Bounds: characters of one text of a step, and steps of one task.
 _MOST_TEXT, _MOST_STEPS = 16_000, 200
 
 
@@ -105,7 +105,8 @@ def task_of(result: TaskResult, steps: tuple[model.Step, ...], began: float = 0.
 
 def steps_of(run: AgentRun) -> tuple[model.Step, ...]:
     """The steps of an agent as a report has them. The time of the policy between them is not known."""
-    found, start = [], 0.0
+    found: list[model.Step] = []
+    start = 0.0
     for step in run.steps[-_MOST_STEPS:]:
         found.append(_step(step, start))
         start += step.seconds
@@ -138,7 +139,8 @@ def _step(step: Step, start: float) -> model.Step:
 
 
 def _asked(action: Action, number: int, end: str) -> model.Step:
-    code, output = "", ""
+    code = ""
+    output = ""
     if isinstance(action, RunCode):
         code = action.code
     elif isinstance(action, RunCommand):

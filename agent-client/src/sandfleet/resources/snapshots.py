@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandfleet._wire.link import Link
-    from sandfleet.values.suspension import Restoration, Resumption, Snapshot, Suspension
+    from sandfleet.values.suspension import Restoration, Resumption, Snapshot
 
 
 class HasSnapshots:
@@ -43,12 +43,6 @@ class HasSnapshots:
             return (await self._link.known()).state == "claimed"
         except SandboxEnded:
             return False
-
-    async def pause(self) -> Suspension:
-        """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
-        # The sandbox's class is above this one.
-        suspended: Suspension = await getattr(self, "suspend")(to="snapshot")  # noqa: B009
-        return suspended
 
     @checked
     async def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:

@@ -73,17 +73,17 @@ class Rpc:
     name: str = ""
 
 
-def _looks(use: Use = Use.WORK, gate: Gate = Gate.FREE) -> Rpc:
-    return Rpc(gate, Entry.READS, use=use)
+def _looks(use: Use = Use.WORK) -> Rpc:
+    return Rpc(Gate.FREE, Entry.READS, use=use)
 
 
 def _calls(gate: Gate, kind: str, operation: str = "", *, partial: bool = False) -> Rpc:
     return Rpc(gate, Entry.CALL, kind, operation, partial)
 
 
-def _fleets(entry: Entry, kind: str = "call", use: Use = Use.KEEPING, scope: str = "admin") -> Rpc:
+def _fleets(entry: Entry, kind: str = "call", use: Use = Use.KEEPING) -> Rpc:
     """Rows of calls that the fleet makes."""
-    return Rpc(Gate.FREE, entry, kind, use=use, scope=scope)
+    return Rpc(Gate.FREE, entry, kind, use=use, scope="admin")
 
 
 # Service → (scope, its methods).

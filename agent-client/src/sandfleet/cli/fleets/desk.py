@@ -11,13 +11,12 @@ import subprocess
 import sys
 import tempfile
 import termios
-import tty
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet.cli import FAILED, OK, refuse, table
 from sandfleet.cli.fleets.waiting import Place, everything, find, text_of
+from sandfleet.cli.terminal import keys
 from sandfleet.errors import NotFoundError, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -51,10 +50,8 @@ class Desk:
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
     def _run(self, name: str) -> int:
-        found = self._coming() if self._stays else find(name, self._namespace)
-        if found is None and self._stays:
-            return OK
-        if found is None:
+        found = self._following() if self._stays else find(name, self._namespace)
+        if found is None and not self._stays:
             refuse(f"cannot find review {name!r}: none of this id waits" if name else "no request waits", as_json=False)
             return FAILED if name else OK
         while found is not None:
@@ -66,19 +63,19 @@ class Desk:
             # Shown again where nothing was answered.
             found = (place, review)
             if key == _NEXT or self._answered(place, review, key):
-                found = self._coming() if self._stays else self._next()
+                found = self._following()
             elif (again := find(review.review_id, self._namespace)) is not None:
                 found = again
         if not self._stays:
             print("no other request waits")
         return OK
 
-    def _coming(self) -> tuple[Place, Review] | None:
-        """The next request, as soon as there is one; None: the reviewer has pressed q."""
-        if (found := self._next()) is not None:
+    def _following(self) -> tuple[Place, Review] | None:
+        """The next request. A desk that stays waits for one; None: there is none, or the reviewer has pressed q."""
+        if (found := self._next()) is not None or not self._stays:
             return found
         print("no request waits; the next one is shown as it comes, q ends")
-        with _raw() as fd:
+        with keys.single() as fd:
             while (found := self._next()) is None:
                 if select.select([fd], [], [], _LOOK)[0] and os.read(fd, 1) in (b"", b"q", b"Q"):
                     return None
@@ -153,30 +150,18 @@ def _pages(text: str) -> Iterator[str]:
     yield "\n".join(page)
 
 
-def _key(prompt: str, keys: str) -> str:
+def _key(prompt: str, known: str) -> str:
     """The next key of these. Raises KeyboardInterrupt; the end of the input is q."""
     try:
-        with _raw() as fd:
+        with keys.single() as fd:
             print(prompt, end="", flush=True)
             while True:
                 key = os.read(fd, 1).decode("ascii", "replace").lower().replace("\n", "\r")
-                if key in keys:
+                if key in known:
                     return key or _QUIT
     finally:
         print(_CLEAR_LINE if not table.is_plain(sys.stdout) else "", end="\n" if table.is_plain(sys.stdout) else "")
         sys.stdout.flush()
-
-
-@contextmanager
-def _raw() -> Iterator[int]:
-    """Read single keys. What was typed before is dropped: it was for another request."""
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    try:
-        tty.setcbreak(fd)
-        yield fd
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def _edited(review: Review) -> bytes | None:

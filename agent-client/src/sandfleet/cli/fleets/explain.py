@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Told(NamedTuple):
-    """What the reference says of a reason: what it is a reason for, what it means, and what to do."""
+    """The reference about a reason: it names what has the reason, its meaning, and what to do."""
 
     reason: str
     about: str

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 
 from sandfleet import Fleet
 from sandfleet._fleets import discovery
 from sandfleet.cli import OK, sandboxes, table, top
 from sandfleet.cli.fleets import pool, queue
-from sandfleet.cli.terminal import keys
 from sandfleet.errors import RpcTimeout, SandfleetError, UnavailableError
-from sandfleet.values import _show
 from sandfleet.values.fleet import PoolInfo, QueueInfo
 
 # States of sandboxes that serve no session.
@@ -52,16 +49,13 @@ class _Part:
 
 def follow(options: argparse.Namespace) -> int:
     """Show the fleet until Ctrl-C, or for as many looks as are asked for."""
-    out = sys.stdout
-    canvas = top.Canvas(out) if out.isatty() and not options.json else None
-    with suppress(KeyboardInterrupt), keys.quitting():
-        for look in _looks(options):
-            if options.json:
-                print(json.dumps(_show.to_json(look)), file=out, flush=True)
-            elif canvas is None:
-                print("\n".join(screen(look, _WIDE)[0]), end="\n\n", file=out, flush=True)
-            else:
-                canvas.draw(*screen(look, table.width()))
+    top.watch(
+        _looks(options),
+        sys.stdout,
+        as_json=options.json,
+        text=lambda look: "\n".join([*screen(look, _WIDE)[0], ""]),
+        draw=screen,
+    )
     return OK
 
 
@@ -141,7 +135,7 @@ def _of_cluster() -> Fleet:
         raise UnavailableError(f"cannot show a fleet: {why}", reason="NoFleet") from error
 
 
-def screen(look: Look, width: int) -> tuple[list[str], list[float | None]]:
+def screen(look: Look, width: int) -> top.Drawn:
     """Return the lines of the screen, and the share by which each is coloured; -1 for headlines."""
     rates = "" if look.began_rate is None else f"  began {look.began_rate:.1f}/s  ended {look.ended_rate or 0:.1f}/s"
     lines, shares = [f"sessions {look.sessions}{rates}", ""], [-1.0, None]

@@ -9,11 +9,9 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from sandfleet.cli import OK, table, top
 from sandfleet.cli.fleets import explain, pool
-from sandfleet.cli.terminal import keys
 from sandfleet.values import _show
 from sandfleet.values.fleet import QueueInfo
 
@@ -108,16 +106,13 @@ def _row(queue: QueueInfo) -> tuple[str, ...]:
 
 
 def _top(options: argparse.Namespace) -> int:
-    out = sys.stdout
-    canvas = top.Canvas(out) if out.isatty() and not options.json else None
-    with suppress(KeyboardInterrupt), keys.quitting():
-        for found in _looks(options):
-            if options.json:
-                print(json.dumps(_show.to_json(found)), file=out, flush=True)
-            elif canvas is None:
-                print("\n".join(map(_line, found)) or _NONE, file=out, flush=True)
-            else:
-                canvas.draw(*screen(found, table.width()))
+    top.watch(
+        _looks(options),
+        sys.stdout,
+        as_json=options.json,
+        text=lambda found: "\n".join(map(_line, found)) or _NONE,
+        draw=screen,
+    )
     return OK
 
 
@@ -140,7 +135,7 @@ def _line(queue: QueueInfo) -> str:
     return "  ".join([*parts, *([queue.message] if queue.message else [])])
 
 
-def screen(queues: Sequence[QueueInfo], width: int) -> tuple[list[str], list[float | None]]:
+def screen(queues: Sequence[QueueInfo], width: int) -> top.Drawn:
     """Return the lines of the screen, and the share by which each is coloured; -1 for the headline.
 
     The reason why claims wait stands in lines of its own below a queue: it is a sentence, and none of it may be cut.

@@ -1,4 +1,4 @@
-"""The key q ends what Ctrl-C ends."""
+"""Single keys of a terminal; and the key q, which ends what Ctrl-C ends."""
 
 from __future__ import annotations
 
@@ -17,22 +17,32 @@ _LOOK = 0.2
 
 
 @contextmanager
+def single() -> Iterator[int]:
+    """Read single keys of standard input, a descriptor. What was typed before is dropped: it was for something else."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd)
+        yield fd
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+@contextmanager
 def quitting() -> Iterator[None]:
     """While a screen is shown, treat q as Ctrl-C; the terminal is as before afterwards. Elsewhere it does nothing."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    fd, over = sys.stdin.fileno(), threading.Event()
-    before = termios.tcgetattr(fd)
-    reader = threading.Thread(target=_read, args=(fd, over), daemon=True)
-    try:
-        tty.setcbreak(fd)
+    over = threading.Event()
+    with single() as fd:
+        reader = threading.Thread(target=_read, args=(fd, over), daemon=True)
         reader.start()
-        yield
-    finally:
-        over.set()
-        reader.join()
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        try:
+            yield
+        finally:
+            over.set()
+            reader.join()
 
 
 def _read(fd: int, over: threading.Event) -> None:

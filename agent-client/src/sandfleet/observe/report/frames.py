@@ -42,7 +42,10 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._unseen += tag in _UNSEEN
         if tag == "table":
-            self._rows, self._head, self._is_head, self._spans = [], 0, False, {}
+            self._rows = []
+            self._spans = {}
+            self._head = 0
+            self._is_head = False
         elif tag == "thead":
             self._is_head = True
         elif self._rows is None:
@@ -54,7 +57,9 @@ class _Reader(HTMLParser):
                 self._skip()
         elif tag in {"td", "th"} and self._rows:
             said = dict(attrs)
-            row, rows, wide = self._rows[-1], _count(said.get("rowspan")), _count(said.get("colspan"))
+            row = self._rows[-1]
+            rows = _count(said.get("rowspan"))
+            wide = _count(said.get("colspan"))
             self._cell = []
             if rows > 1:
                 self._spans[len(row)] = rows - 1

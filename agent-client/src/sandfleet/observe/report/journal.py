@@ -165,7 +165,7 @@ def _grouped(results: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Mapping
 
 
 def _displayed(parts: Mapping[str, Mapping[str, Any]]) -> str | Picture | tuple[Frame, ...]:
-    """What a notebook would show of a result: its picture, its tables, or its text."""
+    """Choose the part of a result that a notebook would show: its picture, its tables, or its text."""
     drawn = [picture for picture in map(pictures.recorded, parts.values()) if picture is not None]
     if drawn:
         return next((picture for picture in drawn if picture.data), drawn[0])

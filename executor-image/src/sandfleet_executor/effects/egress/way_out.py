@@ -129,8 +129,7 @@ class WayOut:
         try:
             # Where the egress process is away, the program sees a reset.
             with contextlib.suppress(OSError, ResetByPeer):
-                hear = lambda report: line.hear(report, time.time_ns())  # noqa: E731
-                outer = await self._way.connect(self._session_id, hear)
+                outer = await self._way.connect(self._session_id, lambda report: line.hear(report, time.time_ns()))
                 try:
                     await _both(inner, outer, line)
                 finally:

@@ -10,6 +10,8 @@ import logging
 import os
 import sys
 
+from sandfleet_executor.effects.namespace.launch import under_gvisor
+
 # Of 128 instances that a user usually has. The executor watches the workspace with one of its own, outside.
 SHARE = {"max_inotify_instances": 16, "max_inotify_watches": 8192}
 SECONDS = 10.0
@@ -30,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 def is_needed(*, separated_user: bool) -> bool:
     """Root gives each sandbox a user of its own, and gVisor's kernel is the sandbox's own."""
-    return separated_user and os.geteuid() != 0 and "gvisor" not in os.uname().release
+    return separated_user and os.geteuid() != 0 and not under_gvisor()
 
 
 async def bound(pid: int) -> bool:

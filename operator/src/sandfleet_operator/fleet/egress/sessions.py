@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sandfleet_operator.api.egress import HTTP_PORT, WILDCARD, Credential, Name, canonical, parse, rules
+from sandfleet_operator.api.egress import HTTP_PORT, MAX_HOST, WILDCARD, Credential, Name, canonical, parse, rules
 from sandfleet_operator.fleet.egress.peer import Peer
-from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
+from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why, shown
 
 if TYPE_CHECKING:
     from sandfleet_operator.fleet.egress.tls import Authority
@@ -147,7 +147,7 @@ class Session:
 
     def refused(self, error: RefusedError, inner: Peer) -> None:
         """Counts it, and tells the executor before its program reads why."""
-        host = "".join(each if each.isprintable() and each.isascii() else "?" for each in error.place.host[:253])
+        host = shown(error.place.host, MAX_HOST)
         self.row(host, error.place.port, error.why.value).connections += 1
         denied = error.why.status in DENIED
         inner.say({"host": host, "port": error.place.port, "reason": error.why.value, "denied": denied})

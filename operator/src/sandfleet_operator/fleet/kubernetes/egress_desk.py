@@ -164,7 +164,7 @@ class EgressDesk(EgressProcessServiceServicer):
         allowed = lists.names_of(wanted.egress, self.settings.egress.sets)
         texts = tuple(one.text for one in allowed)
         namespace = sandbox_id.partition("/")[0]
-        ends_tls = lists.ends_tls(wanted.egress, self.settings.egress.sets)
+        ends_tls = lists.ends_tls(wanted.egress, allowed)
         return Reached(sandbox_id, wanted.egress, texts, f"{namespace}/{wanted.template}", ends_tls)
 
     def names(self, sandbox_id: str, session: Sandbox | None) -> tuple[str, ...]:

@@ -55,17 +55,17 @@ def outside(wish: Egress, allowed: Egress, sets: Sets) -> str:
     return first_outside(names_of(wish, sets), names_of(allowed, sets)) if wish.by_name else ""
 
 
-def ends_tls(egress: Egress, sets: Sets) -> bool:
-    """Whether TLS to any host is ended outside: sandboxes then trust an authority of their own. Raises FleetError."""
-    return bool(egress.credentials) or any(name.has_rules for name in names_of(egress, sets))
+def ends_tls(egress: Egress, names: Iterable[Name]) -> bool:
+    """Whether TLS to any host is ended outside: sandboxes then trust an authority of their own. `names` are its."""
+    return bool(egress.credentials) or any(name.has_rules for name in names)
 
 
-def first_unread(wish: Sequence[Name], allowed: Egress, sets: Sets) -> str:
+def first_unread(wish: Sequence[Name], allowed: Egress, names: Iterable[Name]) -> str:
     """The first entry with methods or paths, where the allowed list reads no requests; empty: it can be followed.
 
-    Programs of its sandboxes would not trust the certificate by which requests are read. Raises FleetError.
+    Programs of its sandboxes would not trust the certificate by which requests are read. `names` are the allowed ones.
     """
-    if ends_tls(allowed, sets):
+    if ends_tls(allowed, names):
         return ""
     return next((f"{one.text} by methods or paths" for one in wish if one.has_rules), "")
 

@@ -56,10 +56,11 @@ class RefusedError(Exception):
 
     def __init__(self, why: Why, place: Place, request: str = "") -> None:
         """`request` is a method and a path, which the program alone is told."""
-        words = f"{why.words}: {_shown(request)}" if request else why.words
-        super().__init__(f"this session may not reach {_shown(str(place))}: {words}")
+        words = f"{why.words}: {shown(request)}" if request else why.words
+        super().__init__(f"this session may not reach {shown(str(place))}: {words}")
         self.why, self.place = why, place
 
 
-def _shown(text: str) -> str:
-    return "".join(each if each.isprintable() and each.isascii() else "?" for each in text[:SHOWN])
+def shown(text: str, most: int = SHOWN) -> str:
+    """At most so many characters of what a program has said, those that are not printable ASCII as "?"."""
+    return "".join(each if each.isprintable() and each.isascii() else "?" for each in text[:most])

@@ -404,7 +404,7 @@ def _check_egress(wish: Egress, allowed: Egress, settings: Settings, whose: str 
 def _check_requests(wish: Egress, allowed: Egress, settings: Settings) -> None:
     """Warm pods are made from the template: it decides whether their programs trust the egress process."""
     sets = settings.egress.sets
-    if unread := lists.first_unread(lists.names_of(wish, sets), allowed, sets):
+    if unread := lists.first_unread(lists.names_of(wish, sets), allowed, lists.names_of(allowed, sets)):
         message = (
             f"cannot allow egress to {unread}: {TEMPLATE} has neither, so that programs would not trust what reads"
         )

@@ -13,7 +13,7 @@ from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.quantities import MIB, bytes_text, cores_text
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.validate import trace_parent
-from sandfleet_operator.plan.egress.lists import ends_tls, placeholders
+from sandfleet_operator.plan.egress.lists import ends_tls, names_of, placeholders
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective
@@ -96,7 +96,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
         annotations[names.SNAPSHOT] = request.snapshot
     if request.queue:
         annotations[names.QUEUE] = request.queue
-    if settings.egress.address and ends_tls(request.wanted.egress, settings.egress.sets):
+    egress = request.wanted.egress
+    if settings.egress.address and ends_tls(egress, names_of(egress, settings.egress.sets)):
         annotations[names.EGRESS_SECRETS] = "true"
     if request.wanted.services:
         annotations[names.SERVICES] = ",".join(str(one["name"]) for one in request.wanted.services)

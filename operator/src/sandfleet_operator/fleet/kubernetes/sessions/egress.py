@@ -46,7 +46,8 @@ class EgressCalls:
             raise ClaimReason.INVALID_EGRESS.error(f"cannot {doing}: {why}")
         sets = self.egress.settings.egress.sets
         allowed = allowed or Egress()
-        if outside := first_outside(wish, lists.names_of(allowed, sets)) or lists.first_unread(wish, allowed, sets):
+        names = lists.names_of(allowed, sets)
+        if outside := first_outside(wish, names) or lists.first_unread(wish, allowed, names):
             why = f"the template does not allow {outside} (spec.egress.names)"
             raise ClaimReason.INVALID_EGRESS.error(f"cannot {doing}: {why}", outside)
 

@@ -5,7 +5,6 @@ Each mark is a field of its own that is only ever added, so that no writer can t
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -13,6 +12,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, KubeError, Ref
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.times import time_text
 from sandfleet_operator.api.values import Mark, Sandbox, received_before
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller, Reviews
@@ -57,7 +57,7 @@ class Received:
         return before | noted | (shown.marks if shown is not None else frozenset())
 
     async def _write(self, sandbox_id: str, session: Sandbox | None, marks: frozenset[Mark]) -> None:
-        moment = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = time_text(int(self._clock()))
         status = {"received": {one.value: moment for one in marks}}
         await write_status(self._kube, self._kubernetes, sandbox_id, session, status)
 
