@@ -147,6 +147,7 @@ async def test_nothing_begins_in_a_suspended_executor_and_its_lease_rests(starti
         await first.sandbox.run_code("x = 1")
         await first.open("session", lease=1.5)
         kept = await first.suspend()
+        assert not await first.sandbox.health()
         with pytest.raises(PreconditionFailed) as caught:
             await first.sandbox.run_code("x")
         assert caught.value.reason == "SandboxSuspended"

@@ -115,6 +115,8 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         )
 
     async def Health(self, request: pb.HealthRequest, context: Any) -> pb.HealthResponse:
+        if self._session.held:
+            return pb.HealthResponse(ready=False, message="cannot run anything: the sandbox is being suspended")
         try:
             await (await self._session.namespaces.get()).ping()
         except NamespaceError as error:
