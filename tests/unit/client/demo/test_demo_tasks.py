@@ -189,6 +189,17 @@ async def test_who_lost_the_variables_goes_on_from_the_file() -> None:
     assert 'read_csv("clean.csv"' in action.code
 
 
+@pytest.mark.parametrize("error", ["NameError", "AssertionError"])
+async def test_who_was_rolled_back_by_several_cells_goes_on_from_the_file(error: str) -> None:
+    policy = ScriptedPolicy("exploration", exploration.make(0, chaos=True).script)
+    killed = Step(1, RunCode(""), Verdict.FAILED, "", Evidence("e1", Outcome.KILLED, Blame.CODE, lost=("processes",)))
+    looked = await policy(Conversation("t", (killed,)))
+    assert looked.intent == "rolled back: all is there, go on"
+    seen = Evidence("e2", Outcome.ERROR, Blame.CODE, error=ExecutionError(error, "", ""))
+    action = await policy(Conversation("t", (killed, Step(2, looked, Verdict.FAILED, "", seen))))
+    assert 'read_csv("clean.csv"' in action.code
+
+
 async def test_an_intercept_from_memory_is_offered_on_the_execution_that_did_not_print_it() -> None:
     policy = ScriptedPolicy("line", least_squares.make(0).script)
     seen = Evidence("e1", Outcome.OK, stdout="slope 0.6\n")

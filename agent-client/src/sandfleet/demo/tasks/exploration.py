@@ -67,7 +67,11 @@ plt.close(figure)
 print(f"saved: {{len(outliers)}} outliers, worst {{worst:%Y-%m}}, {{100 * returns.min():.2f}} %")
 """
 _RELOAD = 'import pandas as pd\nprices = pd.read_csv("clean.csv", index_col="Date", parse_dates=True)\nprint("clean:", len(prices), "months read")'
-_GO_ON = 'print("clean:", len(prices), "months are still there")'
+# Cells without a pause between them have no copy each: a rollback may undo some of them as well.
+_GO_ON = """
+assert len(prices) == len(open("clean.csv").readlines()) - 1, "the rollback went further back"
+print("clean:", len(prices), "months are still there")
+"""
 _CHAOS = 'import os\nprint("this interpreter ends now", flush=True)\nos._exit(7)'
 
 
@@ -88,8 +92,12 @@ def make(seed: int, *, chaos: bool = False) -> Task:
         *accident,
         # An agent that lost the variables still has the file.
         Move(When(lost="variables"), RunCode(_RELOAD, intent="my variables are gone: read clean.csv again"), times=3),
-        # After a rollback they still exist.
+        # After a rollback they still exist, or an older state of them does.
         Move(When(lost="processes"), RunCode(_GO_ON, intent="rolled back: all is there, go on")),
+        *(
+            Move(When(error=error), RunCode(_RELOAD, intent="it undid more than one cell: read clean.csv again"))
+            for error in ("NameError", "AssertionError")
+        ),
         Move(When(text="clean: .* months"), returns, times=3),
         Move(When(text=r"(?m)^\d+ outliers"), RunCode(_PLOT.format(ticker=ticker), intent="plot it"), times=3),
         Move(
