@@ -1,7 +1,7 @@
 """Lanes: which tests a command runs, what a lane forbids its tests, and what a run has to say at its end.
 
-`--lane pure` takes the pure tests, `--lane smoke` and `--lane contract` those of tests/contract; CONTRIBUTING has the
-table. A test gets its lane from its folder and its marks, and a run with a test that has none ends at once.
+`--lane pure` takes the pure tests, `--lane smoke`, `contract` and `attacks` those of tests/contract; CONTRIBUTING has
+the table. A test gets its lane from its folder and its marks, and a run with a test that has none ends at once.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.tools import HOW
 
+TESTS = Path(__file__).parents[1]
 # Folder below tests → lane of its tests.
 FOLDERS = {
     "unit": "pure",
@@ -27,7 +28,9 @@ FOLDERS = {
     "model": "model",
     "images": "images",
 }
-LANES = ("smoke", *dict.fromkeys(FOLDERS.values()))
+# Marks that move a test to another lane than its folder's.
+MARKS = ("process", "slow", "smoke", "attack", "control")
+LANES = ("smoke", "attacks", *dict.fromkeys(FOLDERS.values()))
 # Seconds of processor time above which a run names a pure test, and above which the test fails. They stand apart
 # because a busy machine takes two to four times as long for the same test, and the machine is not to decide whether it
 # passes.
@@ -52,12 +55,17 @@ def lane_of(path: str, marks: set[str]) -> str:
 
     >>> lane_of("unit/test_house.py", {"process"}), lane_of("contract/test_cp.py", {"smoke"})
     ('contract', 'smoke')
+    >>> lane_of("contract/executor/test_memory.py", {"attack"})
+    'attacks'
     """
     lane = FOLDERS.get(path.partition("/")[0], "")
     if lane == "pure" and marks & {"process", "slow"}:
         return "contract"
     if lane == "contract" and "smoke" in marks:
         return "smoke"
+    # They take a third of the lane's time, and `make attacks` runs them in three places each night.
+    if lane == "contract" and marks & {"attack", "control"}:
+        return "attacks"
     return lane
 
 
@@ -106,10 +114,13 @@ class Lanes:
         self._slow: dict[str, float] = {}
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """A file of tests/contract without a mark is not even imported for the smoke lane."""
-        if self._wanted != {"smoke"} or collection_path.suffix != ".py":
+        """A file without a test of the wanted lanes is not even imported: that takes each worker up to a minute."""
+        if not self._wanted or not collection_path.name.startswith("test_"):
             return None
-        return True if "pytest.mark.smoke" not in collection_path.read_text() else None
+        text = collection_path.read_text()
+        path = collection_path.relative_to(TESTS).as_posix()
+        lanes = {lane_of(path, set()), *(lane_of(path, {mark}) for mark in MARKS if f"mark.{mark}" in text)}
+        return None if lanes & self._wanted or "" in lanes else True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -186,5 +197,4 @@ class Lanes:
 
 
 def lane(item: pytest.Item) -> str:
-    path = item.path.relative_to(Path(__file__).parents[1]).as_posix()
-    return lane_of(path, {mark.name for mark in item.iter_markers()})
+    return lane_of(item.path.relative_to(TESTS).as_posix(), {mark.name for mark in item.iter_markers()})
