@@ -26,12 +26,17 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=clean, timeout=60)
 
 
+def documents(text: str) -> tuple[Json, ...]:
+    """The objects in a text of YAML; libyaml reads the chart in an eighth of the time that Python takes."""
+    return tuple(value for value in yaml.load_all(text, Loader=yaml.CSafeLoader) if value)
+
+
 @functools.cache
 def rendered(*settings: str) -> tuple[Json, ...]:
     """The objects with these values (`--set-json`, like `crds.enabled=false`)."""
     done = run(*(part for one in settings for part in ("--set-json", one)))
     assert done.returncode == 0, done.stderr
-    return tuple(value for value in yaml.safe_load_all(done.stdout) if value)
+    return documents(done.stdout)
 
 
 def loaded(path: Path) -> ModuleType:

@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
-from chart.helm_chart import CHART, NAMESPACE, ROOT, named, rendered
+from chart.helm_chart import CHART, NAMESPACE, ROOT, documents, named, rendered
 from sandfleet._fleets.cluster import GATEWAY, GATEWAY_PORT
 from sandfleet_operator.__main__ import CREDENTIALS
 from sandfleet_operator.api.settings import Settings
@@ -155,7 +154,7 @@ def test_a_lease_that_an_earlier_release_made_is_not_deleted_by_an_upgrade(
         *(["--is-upgrade"] if upgrade else []),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    leases = [one for one in yaml.safe_load_all(done.stdout) if one]
+    leases = documents(done.stdout)
     assert [one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in leases] == ["keep"] * kept
     assert not any("spec" in one for one in leases)
 
