@@ -1,7 +1,10 @@
 """Files outside of /workspace and /tmp: the files API reads what the user may read, and changes nothing."""
 
+import importlib.util
+
 import pytest
 from sandfleet.errors import FileNotFound, FilePermission, InvalidPath, IsADirectory
+from sandfleet_executor.effects.namespace.fonts import fonts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -59,3 +62,15 @@ async def test_a_way_up_from_the_system_leads_to_the_writable_trees_again(sandbo
 async def test_no_parent_is_made_there(sandbox):
     with pytest.raises(FilePermission, match="only /workspace and /tmp can be written"):
         await sandbox.files.write("/usr/new/file", "x")
+
+
+async def test_the_first_plot_finds_a_list_of_fonts_instead_of_making_it(fresh, host):
+    in_pods = "own network" not in host.traits
+    if not in_pods and (fonts() is None or importlib.util.find_spec("matplotlib") is None):
+        pytest.skip("needs a list of fonts: no program of this user has plotted with Matplotlib")
+    # A list that is made, instead of read, would call this.
+    code = "import matplotlib.font_manager as m\nm.FontManager.__init__ = None\n"
+    made = await fresh.sandbox.run_code(f"{code}type(m._load_fontmanager()).__name__")
+    assert (made.text, made.error) == ("'FontManager'", None)
+    control = await fresh.sandbox.run_code("m._load_fontmanager(try_read_cache=False)")
+    assert control.error.name == "TypeError"

@@ -78,6 +78,7 @@ fi
 true
 """
 PYTHON_PATH = "PYTHONPATH"
+MATPLOTLIB = "/tmp/.matplotlib"  # noqa: S108 - the namespace's own
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
 
 
@@ -102,6 +103,8 @@ class Host:
     own_terminals: bool = True
     # Programs of INSTALLERS that are there.
     installers: tuple[str, ...] = ()
+    # Matplotlib's list of the machine's fonts: the first plot of a session would take a second to make it.
+    fonts: "Data | None" = None
 
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -118,13 +121,14 @@ class Data:
     text: str
 
 
-def data_files() -> tuple[Data, ...]:
+def data_files(host: Host) -> tuple[Data, ...]:
     return (
         Data("/etc/passwd", USERS.format(id=INNER_ID)),
         Data("/etc/group", GROUP.format(id=INNER_ID)),
         Data("/etc/hosts", HOSTS),
         Data("/etc/bash.bashrc", BASHRC),
         Data("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+        *([host.fonts] if host.fonts else []),
     )
 
 
@@ -151,14 +155,17 @@ def arguments(
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
     found += folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x"))
     found += of_the_machine(host)
-    for data, fd in zip(data_files(), data_fds, strict=True):
-        # Readable by the inner user, who has not made them.
-        found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     found += ["--proc", "/proc", "--dev", "/dev"]
     if not host.own_terminals:
         found += ["--dev-bind", "/dev/pts", "/dev/pts"]
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
         found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
+    for data, fd in zip(data_files(host), data_fds, strict=True):
+        if data is host.fonts:
+            found += ["--perms", "1777", "--dir", MATPLOTLIB, "--perms", "0666", "--file", str(fd), data.path]
+        else:
+            # Readable by the inner user, who has not made them.
+            found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
     linked = [path for path, _ in host.links]
     found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in mounts)))
@@ -241,7 +248,7 @@ def environment(
         "SHELL": "/bin/bash",
         "TMPDIR": "/tmp",  # noqa: S108 - the namespace's own
         "XDG_CACHE_HOME": "/tmp/.cache",  # noqa: S108 - the namespace's own
-        "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the namespace's own
+        "MPLCONFIGDIR": MATPLOTLIB,
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",

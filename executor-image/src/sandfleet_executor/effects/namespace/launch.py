@@ -20,6 +20,7 @@ from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.core.session.cores import cores
 from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.children import NamespaceError
+from sandfleet_executor.effects.namespace.fonts import fonts
 from sandfleet_executor.effects.namespace.interpreter import links_to
 
 # Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
@@ -46,6 +47,7 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
         resolver=not own_network,
         own_terminals=not under_gvisor(),
         installers=installers(sys.executable),
+        fonts=fonts(),
     )
 
 
@@ -131,7 +133,7 @@ def bubblewrap(
         raise NamespaceError(
             "cannot make the session namespace: bubblewrap is not installed (Debian: sudo apt-get install bubblewrap)"
         )
-    fds = [memory_file(data.text, opened) for data in bwrap.data_files()]
+    fds = [memory_file(data.text, opened) for data in bwrap.data_files(host)]
     null = os.open(os.devnull, os.O_WRONLY)
     opened.callback(os.close, null)
     arguments = bwrap.arguments(

@@ -29,7 +29,7 @@ def test_shims_of_installers_that_are_there_come_before_them():
 
 
 def arguments(of=None, *, user_id=5000, tmp_bytes=1000, mounts=()):
-    fds = range(10, 10 + len(bwrap.data_files()))
+    fds = range(10, 10 + len(bwrap.data_files(of or host())))
     return bwrap.arguments(
         of or host(),
         workspace="/state/w",
@@ -119,9 +119,21 @@ def test_merged_folders_are_links_and_others_are_mounted():
 
 def test_made_files_come_from_descriptors_in_order_and_name_no_user_of_the_host():
     found = arguments()
-    assert pairs(found, "--ro-bind-data") == [(str(10 + at), data.path) for at, data in enumerate(bwrap.data_files())]
-    passwd = next(data.text for data in bwrap.data_files() if data.path == "/etc/passwd")
+    assert pairs(found, "--ro-bind-data") == [
+        (str(10 + at), data.path) for at, data in enumerate(bwrap.data_files(host()))
+    ]
+    passwd = next(data.text for data in bwrap.data_files(host()) if data.path == "/etc/passwd")
     assert [line.split(":")[0] for line in passwd.splitlines()] == ["root", "sandbox", "nobody"]
+
+
+def test_the_list_of_fonts_is_a_copy_in_a_folder_of_tmp_that_code_can_write():
+    fonts = bwrap.Data("/tmp/.matplotlib/fontlist-v1.json", "{}")
+    found = arguments(host(fonts=fonts))
+    at = found.index("--file")
+    assert found[at : at + 3] == ["--file", str(10 + len(bwrap.data_files(host()))), fonts.path]
+    assert found[at - 5 : at] == ["1777", "--dir", "/tmp/.matplotlib", "--perms", "0666"]
+    # The file system of /tmp would hide what was there before it.
+    assert at > found.index("/tmp")
 
 
 @pytest.mark.parametrize(
