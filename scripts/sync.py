@@ -10,9 +10,9 @@ same names, signatures, overloads and docstrings, whose calls run the async ones
 - An argument that is a callback (its type is in CALLBACKS) runs in the thread of the caller, by a `Relay`; so do
   callbacks among the options of a call (`**options: Unpack[…]`, whose names begin with `on_`).
 - An argument of a type in UNWRAPPED is passed as the async object in it.
-- A tuple of `Self` is wrapped, each in the class of the object that was called.
+- A tuple of sandboxes that one makes is wrapped, each in the class of the object that was called.
 - `Opening[Self]`, what can be awaited or entered, becomes `Self`; a `__repr__` is the async one's without "Async".
-- A function of the module that `also_by_id` gives to a class gets a sync function, which the sync class gets likewise.
+- A function that `also_by_id` gives to a class gets a sync function, which the sync class gets likewise.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ INTERNAL = {
     "restore_snapshot",
     "spans",
     "take_snapshot",
+    "with_pid",
 }
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
-UNWRAPPED = {"AsyncFleet": "as_async"}
+UNWRAPPED = {"AsyncFleet": "as_async", "AsyncCommandHandle": "_async"}
 # Classes that are values, too, with the class of the value: the sync class has its fields.
 VALUES = {"AsyncContextHandle": "Context"}
 # Classes that call callbacks given at their start, and the calls in which these run.
@@ -126,9 +127,6 @@ class Source:
                     source.imports[target.id] = f"from {module} import {target.id}"
         return source
 
-    def function(self, name: str) -> ast.AsyncFunctionDef:
-        return next(node for node in self.tree.body if isinstance(node, ast.AsyncFunctionDef) and node.name == name)
-
     def find(self, name: str) -> ast.ClassDef:
         return next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
@@ -171,9 +169,6 @@ class Writer:
         inner = UNWRAPPED.get(node.name, "_async")
         listening = LISTENING.get(node.name, set())
         members = self.source.members(node)
-        for member in members:
-            for name in functions_by_id(member):
-                Call(self, node, self.source.function(name), self.source.module, listening=False).write_function()
         value = VALUES.get(node.name, "")
         self.emit(0, "", "", f"class {sync_name(node.name)}{value and f'({value})'}:")
         self.doc(1, node)
@@ -209,6 +204,8 @@ class Writer:
             return f"from sandfleet._portal import {name}"
         if name == BY_ID:
             return f"from sandfleet._calls import {name}"
+        if name.endswith("_by_id"):
+            return f"from sandfleet._sync.by_id import {name}"
         if name in ("Iterator", "AsyncIterator"):
             return f"from collections.abc import {name}"
         if name == "overload":
@@ -229,19 +226,9 @@ def is_mirrored(name: str) -> bool:
     return name in SPECIAL or (not name.startswith("_") and name not in INTERNAL)
 
 
-def functions_by_id(member: ast.stmt) -> list[str]:
-    """The names of the module's functions that a method's class has by id."""
-    decorators = member.decorator_list if isinstance(member, Function) else []
-    return [
-        ast.unparse(each.args[0])
-        for each in decorators
-        if isinstance(each, ast.Call) and ast.unparse(each.func) == BY_ID
-    ]
-
-
 @dataclass
 class Call:
-    """One method or property, or one function of the module."""
+    """One method or property, or one function by id."""
 
     writer: Writer
     owner: ast.ClassDef
@@ -257,6 +244,7 @@ class Call:
         for decorator in decorators:
             self.writer.emit(1, f"@{decorator}")
             self.writer.runtime |= words(decorator) & {"overload", "cached_property", BY_ID}
+            self.writer.runtime |= {name for name in words(decorator) if name.endswith("_by_id") and name != BY_ID}
         name = SPECIAL.get(self.node.name, self.node.name)
         self.writer.emit(1, f"def {name}({self.parameters()}) -> {self.answer_type()}:")
         if "overload" in decorators:
@@ -277,7 +265,8 @@ class Call:
         self.writer.doc(1, self.node)
         self.writer.emit(1, f"from {self.inner} import {name} as original", "")
         self.writer.runtime.add("run")
-        self.writer.emit(1, f"return run(original({self.passed()}))")
+        imports, answered = self.answered(f"run(original({self.passed()}))", "")
+        self.writer.emit(1, *imports, *answered)
 
     def parameters(self) -> str:
         arguments = ast.parse(f"def f({ast.unparse(self.node.args)}): ...").body[0]
@@ -394,7 +383,7 @@ class Call:
         wrapped = self.wrapped_class()
         if returns in ("Self", OPENING):
             return [], [f"return cls({answer})"]
-        if returns == "tuple[Self, ...]":
+        if returns == f"tuple[{self.owner.name}, ...]" and [each.arg for each in self.node.args.args[:1]] == ["self"]:
             return [], [f"return tuple(map(type(self), {answer}))"]
         if "AsyncIterator" in words(returns):
             self.writer.runtime |= {"iterate", "AsyncIterator"}
@@ -428,6 +417,13 @@ def generated() -> Iterator[tuple[Path, str]]:
         for class_name in classes:
             writer.write_class(writer.source.find(class_name))
         yield OUT / f"{name}.py", formatted(writer.module_text(), name)
+    writer = Writer(Source.read("sandfleet._by_id"))
+    # Classes of its own it has none.
+    owner = ast.ClassDef("AsyncStates", [], [], [], [])
+    for node in writer.source.tree.body:
+        if isinstance(node, ast.AsyncFunctionDef) and node.name.endswith("_by_id"):
+            Call(writer, owner, node, writer.source.module, listening=False).write_function()
+    yield OUT / "by_id.py", formatted(writer.module_text(), "by_id")
 
 
 def formatted(text: str, name: str) -> str:
@@ -440,7 +436,7 @@ def formatted(text: str, name: str) -> str:
 
 def main(*arguments: str) -> int:
     stale = [path for path, text in generated() if not path.exists() or path.read_text() != text]
-    unknown = {path.stem for path in OUT.glob("*.py")} - MODULES.keys() - {"__init__", "portal"}
+    unknown = {path.stem for path in OUT.glob("*.py")} - MODULES.keys() - {"__init__", "by_id"}
     if "--check" in arguments:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is not what the async classes say: make sync")

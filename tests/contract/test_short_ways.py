@@ -1,9 +1,11 @@
 """Names that users of other sandboxes type, and short ways: each does what its long form does."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
-from sandfleet import ExecutionFailed, FileError, FileNotFound, InvalidArgument, NotFoundError
+from sandfleet import ExecutionFailed, FileError, FileNotFound, InvalidArgument, NotFoundError, SandboxEnded
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
@@ -61,10 +63,13 @@ async def test_a_command_is_found_by_its_process_and_ends_with_its_block(fleet: 
             (running,) = await sandbox.commands.list()
             again = await sandbox.commands.connect(running.pid)
             assert again.execution_id == handle.execution_id
+            assert again.pid == handle.pid == running.pid
+            assert (await sandbox.commands.connect(handle)).execution_id == handle.execution_id
         assert (await handle.wait()).signal == "SIGKILL"
         with pytest.raises(NotFoundError, match=str(running.pid)):
             await sandbox.commands.connect(running.pid)
         async with await sandbox.pty.create() as terminal:
+            assert terminal.pid
             await terminal.send("echo $((6 * 7))\r")
             async for data in terminal:
                 if b"42" in data:
@@ -87,3 +92,91 @@ async def test_symlinks_are_followed_where_that_is_asked_for(fleet: AsyncFleet) 
             await sandbox.files.get_info("loop", follow_links=True)
         with pytest.raises(FileNotFound):
             await sandbox.files.get_info("dead", follow_links=True)
+
+
+async def test_all_begins_in_the_folder_that_create_names(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet, cwd="project/src") as sandbox:
+        there = "/workspace/project/src"
+        assert (await sandbox.list_contexts())[0].cwd == there
+        assert (await sandbox.run_code("import os; os.getcwd()")).text == repr(there)
+        assert (await sandbox.run_code("pwd", language="bash")).stdout == f"{there}\n"
+        assert (await sandbox.commands.run("pwd")).stdout == f"{there}\n"
+        assert (await sandbox.commands.run("pwd", cwd="/tmp")).stdout == "/tmp\n"
+        made = await sandbox.create_context("mine", cwd="/tmp")
+        assert (made.cwd, [each.cwd for each in await sandbox.list_contexts()]) == ("/tmp", [there, there, "/tmp"])
+
+
+async def test_files_have_owners_and_limits_are_in_plain_words(fleet: AsyncFleet) -> None:
+    limits: dict[str, str | float] = {"memory": "512Mi", "disk": "1Gi", "processes": 64, "timeout": 60}
+    async with AsyncSandbox.create(fleet=fleet, limits=limits, cpus=1.5) as sandbox:
+        found = (await sandbox.get_info()).limits
+        assert "memory 512 MiB" in repr(found)
+        assert (found.memory_bytes, found.disk_bytes, found.processes, found.max_timeout) == (
+            1 << 29,
+            1 << 30,
+            64,
+            60.0,
+        )
+        assert (await sandbox.usage()).cpus == 1.5
+        await sandbox.files.write("a.txt", "a")
+        own, system = [await sandbox.files.get_info(path) for path in ("a.txt", "/usr/bin/env")]
+        assert (own.owner, own.group, system.owner, system.group) == ("sandbox", "sandbox", "nobody", "nogroup")
+        assert (await sandbox.commands.run("stat -c '%U %G' a.txt")).stdout == "sandbox sandbox\n"
+    with pytest.raises(InvalidArgument, match="there are memory, disk"):
+        await AsyncSandbox.create(fleet=fleet, limits={"ram": "1Gi"})
+    with pytest.raises(InvalidArgument, match="processes '64': it has to be a number"):
+        await AsyncSandbox.create(fleet=fleet, limits={"processes": "64"})
+
+
+FRAMES = """
+import pandas as pd, polars as pl, pyarrow as pa
+rows = {"a": [1, None], "b": ["x", "y"]}
+"""
+
+
+async def test_rows_of_a_frame_come_where_they_are_asked_for(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        await sandbox.run_code(FRAMES, check=True)
+        wanted = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
+        for library in ("pd.DataFrame(rows)", "pl.DataFrame(rows)", "pa.table(rows)"):
+            (result,) = (await sandbox.run_code(library, rows=5, check=True)).results
+            assert result.rows == wanted, library
+            (result,) = (await sandbox.run_code(library, check=True)).results
+            assert result.rows is None
+        (result,) = (await sandbox.run_code("pd.DataFrame(rows)", rows=1)).results
+        assert result.rows == wanted[:1]
+        (result,) = (await sandbox.run_code("SELECT 1 AS a, 2 AS a", language="sql")).results
+        assert result.rows == [{"a": 1, "a.1": 2}]
+        with pytest.raises(InvalidArgument, match="10000"):
+            await sandbox.run_code("1", rows=10_001)
+
+
+async def test_calls_by_id_need_no_object(fleet: AsyncFleet) -> None:
+    async with AsyncSandbox.create(fleet=fleet, timeout=100) as sandbox:
+        await sandbox.run_code("x = 42")
+        before, after = (await sandbox.get_info()), await AsyncSandbox.set_timeout(sandbox.id, 1000, fleet=fleet)
+        assert after.lease_expires is not None
+        assert before.lease_expires is not None
+        assert (after.lease_expires - before.lease_expires).total_seconds() > 800
+        kept = await AsyncSandbox.snapshot(sandbox.id, "mine", fleet=fleet)
+        assert kept.name == "mine"
+        await fleet.snapshots.delete(kept, now=True)
+        (copy,) = await AsyncSandbox.fork(sandbox.id, fleet=fleet)
+        async with copy:
+            assert (await copy.run_code("x")).text == "42"
+
+
+@pytest.mark.parametrize("how", ["suspend", "snapshot"])
+async def test_a_lease_may_end_in_a_suspension(fleet: AsyncFleet, how: Literal["suspend", "snapshot"]) -> None:
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=2, on_timeout=how, keep_alive=False)
+    await sandbox.run_code("x = 42")
+    while await sandbox.is_running():
+        await asyncio.sleep(0.1)
+    # What the object does not know as ended, it wakes.
+    assert (await sandbox.run_code("x")).text == "42"
+    await sandbox.kill()
+    ended = await AsyncSandbox.create(fleet=fleet, timeout=1, keep_alive=False)
+    while await ended.is_running():
+        await asyncio.sleep(0.1)
+    with pytest.raises(SandboxEnded):
+        await ended.run_code("x")

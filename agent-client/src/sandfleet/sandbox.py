@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from sandfleet._arguments import checked
+from sandfleet._by_id import get_info_by_id, kill_by_id, set_timeout_by_id, suspend_by_id
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.resources.egress import HasEgress
 from sandfleet.resources.skills import HasSkills
@@ -80,7 +81,10 @@ async def _create(
     lease = options.get("timeout", None if like else DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-    link.preemptions.listener, link.wakes = options.get("on_preempted"), options.get("on_idle", "end") != "end"
+    link.preemptions.listener = options.get("on_preempted")
+    link.wakes = any(options.get(name, "end") != "end" for name in ("on_idle", "on_timeout"))
+    if cwd := options.get("cwd"):
+        link.cwd = cwd if cwd.startswith("/") else f"/workspace/{cwd}"
     made = cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
     if keep_alive is None and fleet.address == embedded.running():
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
@@ -99,9 +103,11 @@ async def _create(
 
 
 async def _equip(made: AsyncSandbox, tools: Sequence[AnyTool], options: CreateOptions) -> None:
-    """Give a sandbox that was just claimed its skills and its tools."""
+    """Give a sandbox that was just claimed its skills, its working directory and its tools."""
     if library := options.get("skills"):
         await made.load_skills(library)
+    if cwd := options.get("cwd"):
+        await made.files.make_dir(cwd)
     if tools:
         policy, on_ask = options.get("tool_policy"), options.get("on_tool_ask")
         await made.serve_tools(tools, policy=policy, on_ask=on_ask, calls_file=options.get("tool_calls_file"))
@@ -150,38 +156,6 @@ async def _connect(
     made = cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
     made._resumption = resumption
     return made
-
-
-@checked
-async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
-    """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
-    from sandfleet._fleets.discovery import kill_sandbox
-
-    return await kill_sandbox(sandbox_id, fleet=fleet)
-
-
-@checked
-async def _suspend(
-    sandbox_id: str,
-    *,
-    force: bool = False,
-    timeout: float | None = None,
-    to: Literal["volume", "snapshot"] = "volume",
-    fleet: AsyncFleet | None = None,
-) -> Suspension:
-    """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
-    from sandfleet._fleets.discovery import find_fleet_of
-
-    fleet = fleet or await find_fleet_of(sandbox_id)
-    return await fleet.suspend(sandbox_id, force=force, timeout=timeout, to=to)
-
-
-@checked
-async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
-    """Describe the sandbox of this id; without its executor's part if that is not ready. Raises SandboxEnded."""
-    from sandfleet._fleets.discovery import describe_sandbox
-
-    return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
 class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
@@ -404,7 +378,7 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         finally:
             await self.close()
 
-    @also_by_id(_suspend)
+    @also_by_id(suspend_by_id)
     @checked
     async def suspend(
         self, *, force: bool = False, timeout: float | None = None, to: Literal["volume", "snapshot"] = "volume"
@@ -432,7 +406,7 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
         return await self.suspend(to="snapshot")
 
-    @also_by_id(_kill)
+    @also_by_id(kill_by_id)
     async def kill(self) -> bool:
         """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
 
@@ -471,7 +445,7 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return await self._forwards.host(port)
 
-    @also_by_id(_get_info)
+    @also_by_id(get_info_by_id)
     async def get_info(self) -> SandboxInfo:
         """Describe the sandbox, its isolation included. Raises SandboxEnded.
 
@@ -479,9 +453,13 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         """
         return await self._link.info()
 
+    @also_by_id(set_timeout_by_id)
     @checked
     async def set_timeout(self, timeout: float) -> SandboxInfo:
-        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
+        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.set_timeout(sandbox_id, timeout)`.
+        """
         renewed = await self._link.renew(timeout)
         self._link.lease.lasts(timeout)
         return renewed

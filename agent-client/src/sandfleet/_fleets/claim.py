@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandfleet._fleets.connection import is_broken
@@ -36,6 +36,8 @@ DEFAULT_TEMPLATE = "python"
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?((?:[KMGTkmgt]i?)?)[Bb]?")
 _UNITS = {"": 1} | {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}
 _UNITS |= {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
+# What fields of `Limits` are called in plain words.
+_WORDS = {"memory": "memory_bytes", "disk": "disk_bytes", "tmp": "tmp_bytes", "timeout": "max_timeout"}
 _ON_IDLE = {"end": 1, "suspend": 2, "snapshot": 3}
 _RECOVERY = {"workspace": 1, "snapshot": 2}
 # How much longer than its wait a claim may take, in seconds: a cold start that has begun may end.
@@ -47,22 +49,42 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 def in_full(options: CreateOptions) -> CreateOptions:
-    """Write what is short in options of a claim in full: `env`, `memory` and `cpus`. Raises InvalidArgument."""
-    env, memory, cpus = options.get("env"), options.get("memory"), options.get("cpus")
+    """Write what is short in options of a claim in full: `env`, `limits`, `memory` and `cpus`. Raises InvalidArgument."""
+    env, limits = options.get("env"), options.get("limits")
     if env:
         options = {**options, "envs": {**env, **(options.get("envs") or {})}}
-    if memory is not None:
-        options = {**options, "limits": replace(options.get("limits") or Limits(), memory_bytes=_bytes(memory))}
-    if cpus is not None:
-        options = {**options, "limits": replace(options.get("limits") or Limits(), cpus=cpus)}
+    short = {name: each for name in ("memory", "cpus") if (each := options.get(name)) is not None}
+    if isinstance(limits, Mapping) or short:
+        words = {**(limits if isinstance(limits, Mapping) else {}), **short}
+        given = limits_of(options)
+        options = {**options, "limits": replace(given, **dict(_limit(*each) for each in words.items()))}
     return options
 
 
-def _bytes(memory: str | int) -> int:
-    found = _SIZE.fullmatch(str(memory).strip())
-    if found is None or not (size := float(found[1]) * _UNITS[found[2].lower()]):
-        raise InvalidArgument(f'cannot claim with memory {memory!r}: it has to be bytes, or a text as "4Gi" or "500M"')
-    return int(size)
+def limits_of(options: CreateOptions) -> Limits:
+    """Return the limits of options that `in_full` has written in full."""
+    limits = options.get("limits")
+    return limits if isinstance(limits, Limits) else Limits()
+
+
+def _limit(word: str, value: Any) -> tuple[str, Any]:
+    """Return the field of `Limits` that a word means, and its value. Raises InvalidArgument."""
+    name = _WORDS.get(word, word)
+    known = {each.name: each.default for each in fields(Limits)}
+    if name not in known:
+        raise InvalidArgument(f"cannot claim with limits of {word!r}: there are {', '.join([*_WORDS, *known])}")
+    if name.endswith("_bytes"):
+        return name, _bytes(word, value)
+    if isinstance(value, str):
+        raise InvalidArgument(f"cannot claim with {word} {value!r}: it has to be a number")
+    return name, value if isinstance(known[name], float) else int(value)
+
+
+def _bytes(word: str, size: str | float) -> int:
+    found = _SIZE.fullmatch(str(size).strip())
+    if found is None or not (number := float(found[1]) * _UNITS[found[2].lower()]):
+        raise InvalidArgument(f'cannot claim with {word} {size!r}: it has to be bytes, or a text as "4Gi" or "500M"')
+    return int(number)
 
 
 def claim_request(
@@ -85,7 +107,7 @@ def claim_request(
         workspace_id=options.get("workspace_id", ""),
         keep_workspace=options.get("keep_workspace", False),
         max_wait=convert.seconds(options.get("max_wait", DEFAULT_MAX_WAIT)),
-        limits=convert.limits_message(options.get("limits") or Limits()),
+        limits=convert.limits_message(limits_of(options)),
         min_isolation=convert.isolation_number(isolation),
         namespace=options.get("namespace") or "",
         pool=pool,
@@ -99,6 +121,7 @@ def claim_request(
         priority=options.get("priority", ""),
         gang=gang,
         on_idle=_number(_ON_IDLE, options.get("on_idle", "end"), "on_idle"),
+        on_timeout=_number(_ON_IDLE, options.get("on_timeout", "end"), "on_timeout"),
         recovery=_number(_RECOVERY, options.get("recovery", "workspace"), "recovery"),
         snapshot_period=convert.seconds(options.get("snapshot_period")),
         like=like,
@@ -123,7 +146,7 @@ async def begun_with(snapshots: AsyncSnapshots, options: CreateOptions) -> tuple
         return None, options
     snapshot = await within(snapshots, options.get("namespace") or "").get(options["snapshot"])
     known = asdict(snapshot.limits)
-    asked = asdict(options.get("limits") or Limits())
+    asked = asdict(limits_of(options))
     limits = Limits(**{name: asked[name] or value for name, value in known.items()})
     contract = options.get("contract") or ("brokered" if options.get("tools") else snapshot.contract)
     begun: CreateOptions = {**options, "limits": limits, "contract": contract}  # type: ignore[typeddict-item] # one of its words

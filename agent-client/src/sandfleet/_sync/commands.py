@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from sandfleet._portal import Relay, iterate, run
+from sandfleet._portal import Relay, iterate, run, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,11 @@ class CommandHandle:
     def execution_id(self) -> str:
         """The command's id."""
         return self._async.execution_id
+
+    @property
+    def pid(self) -> int | None:
+        """The process id inside the sandbox; None for a command that had ended when it was asked for."""
+        return self._async.pid
 
     def __enter__(self) -> Self:
         run(self._async.__aenter__())
@@ -111,9 +116,13 @@ class Commands:
         return CommandHandle(answer, relay) if isinstance(answer, AsyncCommandHandle) else answer
 
     def connect(
-        self, execution_id: str | int, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+        self,
+        execution_id: str | int | CommandHandle,
+        *,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
     ) -> CommandHandle:
-        """Follow a command from its first output on: by its id, or by its process id while it runs (see `list`).
+        """Follow a command from its first output on: by its id or handle, or by its process id while it runs.
 
         This or another process started it; it may be running or have ended, and others may follow it as well. Dropping
         the handle does not end it.
@@ -123,18 +132,20 @@ class Commands:
         relay = Relay()
         return CommandHandle(
             run(
-                self._async.connect(execution_id, on_stdout=relay.wrap(on_stdout), on_stderr=relay.wrap(on_stderr)),
+                self._async.connect(
+                    unwrap(execution_id, "_async"), on_stdout=relay.wrap(on_stdout), on_stderr=relay.wrap(on_stderr)
+                ),
                 relay,
             ),
             relay,
         )
 
-    def kill(self, command: str | int) -> bool:
-        """Kill a running command with all its processes, by its id or its process id (see `list`).
+    def kill(self, command: str | int | CommandHandle) -> bool:
+        """Kill a running command with all its processes, by its id, its handle or its process id (see `list`).
 
         Returns whether it was running; killing a command that has ended is no error.
         """
-        return run(self._async.kill(command))
+        return run(self._async.kill(unwrap(command, "_async")))
 
     def list(self) -> tuple[RunningCommand, ...]:
         """List the commands that are running, with their process ids inside the sandbox."""

@@ -35,6 +35,11 @@ class PtyHandle:
         """The command's id."""
         return self._async.execution_id
 
+    @property
+    def pid(self) -> int | None:
+        """The program's process id inside the sandbox; None for one that had ended when it was asked for."""
+        return self._async.pid
+
     def __enter__(self) -> Self:
         run(self._async.__aenter__())
         return self

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING
 
 from sandfleet._calls import also_by_id
 from sandfleet._portal import Relay, iterate, run, unwrap
+from sandfleet._sync.by_id import (
+    fork_by_id,
+    get_info_by_id,
+    kill_by_id,
+    set_timeout_by_id,
+    snapshot_by_id,
+    suspend_by_id,
+)
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:
@@ -47,34 +55,6 @@ if TYPE_CHECKING:
     from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
-
-
-def _suspend(
-    sandbox_id: str,
-    *,
-    force: bool = False,
-    timeout: float | None = None,
-    to: Literal["volume", "snapshot"] = "volume",
-    fleet: Fleet | None = None,
-) -> Suspension:
-    """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
-    from sandfleet.sandbox import _suspend as original
-
-    return run(original(sandbox_id, force=force, timeout=timeout, to=to, fleet=unwrap(fleet, "as_async")))
-
-
-def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
-    """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
-    from sandfleet.sandbox import _kill as original
-
-    return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
-
-
-def _get_info(sandbox_id: str, *, fleet: Fleet | None = None) -> SandboxInfo:
-    """Describe the sandbox of this id; without its executor's part if that is not ready. Raises SandboxEnded."""
-    from sandfleet.sandbox import _get_info as original
-
-    return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
 
 
 class Sandbox:
@@ -288,7 +268,7 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         return run(self._async.__aexit__(*_))
 
-    @also_by_id(_suspend)
+    @also_by_id(suspend_by_id)
     def suspend(
         self, *, force: bool = False, timeout: float | None = None, to: Literal["volume", "snapshot"] = "volume"
     ) -> Suspension:
@@ -312,7 +292,7 @@ class Sandbox:
         """Suspend the session into a snapshot, as `suspend(to="snapshot")` does: it outlives this process."""
         return run(self._async.pause())
 
-    @also_by_id(_kill)
+    @also_by_id(kill_by_id)
     def kill(self) -> bool:
         """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
 
@@ -343,7 +323,7 @@ class Sandbox:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return run(self._async.get_host(port))
 
-    @also_by_id(_get_info)
+    @also_by_id(get_info_by_id)
     def get_info(self) -> SandboxInfo:
         """Describe the sandbox, its isolation included. Raises SandboxEnded.
 
@@ -351,8 +331,12 @@ class Sandbox:
         """
         return run(self._async.get_info())
 
+    @also_by_id(set_timeout_by_id)
     def set_timeout(self, timeout: float) -> SandboxInfo:
-        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
+        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.set_timeout(sandbox_id, timeout)`.
+        """
         return run(self._async.set_timeout(timeout))
 
     def usage(self) -> SandboxUsage:
@@ -516,6 +500,7 @@ class Sandbox:
         """Return whether the session has its processes: it has neither ended nor is it suspended. Wakes none."""
         return run(self._async.is_running())
 
+    @also_by_id(snapshot_by_id)
     def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
         """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.
 
@@ -527,7 +512,7 @@ class Sandbox:
         labels  for people and programs.
 
         Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room),
-        InvalidArgument.
+        InvalidArgument. The class has the same call by id: `Sandbox.snapshot(sandbox_id)`, and so `fork`.
         """
         return run(self._async.snapshot(name, labels=labels))
 
@@ -542,6 +527,7 @@ class Sandbox:
         """
         return run(self._async.rollback(snapshot, force=force))
 
+    @also_by_id(fork_by_id)
     def fork(
         self,
         count: int = 1,
@@ -550,7 +536,7 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         mounts: Mapping[str, str] | Sequence[str] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> tuple[Self, ...]:
+    ) -> tuple[Sandbox, ...]:
         """Make sandboxes with the same files, variables and services: all of them, or none.
 
         One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,

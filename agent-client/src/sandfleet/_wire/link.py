@@ -217,7 +217,8 @@ class Link:
         self.preemptions, self.heads = Preemptions(sandbox.sandbox_id), KeptHeads()
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
-        self.rpc_timeout = rpc_timeout
+        # Where contexts, commands and terminals of this client begin; "": in the workspace.
+        self.rpc_timeout, self.cwd = rpc_timeout, ""
 
     @property
     def uid(self) -> str:

@@ -18,7 +18,6 @@ from sandfleet.values.suspension import Snapshot
 # Columns that narrow terminals go without, the least first.
 _LESS = ("RECEIVED", "STORED", "FILES", "REASON", "SANDBOX")
 _COLUMNS = ("SNAPSHOT", "NAME", "AGE", "SANDBOX", "FILES", "SIZE", "STORED", "REASON", "RECEIVED")
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +87,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _row(one: Snapshot, now: datetime) -> tuple[str, ...]:
-    sizes = (size(one.size_bytes), size(one.stored_bytes))
+    sizes = (_show.size(one.size_bytes), _show.size(one.stored_bytes))
     received = ",".join(one.received) or "-"
     age = table.since(one.created, now)
     return (
@@ -143,7 +142,7 @@ def _export(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"file": options.file, "bytes": written}))
     else:
-        print(f"{options.file} has {size(written)}, not encrypted")
+        print(f"{options.file} has {_show.size(written)}, not encrypted")
     return OK
 
 
@@ -158,20 +157,12 @@ def _tell(one: Snapshot, *, as_json: bool) -> int:
         return OK
     named = f" ({one.name})" if one.name else ""
     entries = "file or folder" if one.entries == 1 else "files and folders"
-    print(f"{one.snapshot_id}{named}: {one.entries} {entries}, {size(one.size_bytes)}")
+    print(f"{one.snapshot_id}{named}: {one.entries} {entries}, {_show.size(one.size_bytes)}")
     print(f"  taken     {table.moment(one.created)} of sandbox {one.sandbox_id or '-'}, {one.reason}")
     print(f"  contract  {one.contract}; received: {', '.join(one.received) or 'nothing'}")
-    print(f"  stored    {size(one.stored_bytes)}, {size(one.new_bytes)} of it new")
+    print(f"  stored    {_show.size(one.stored_bytes)}, {_show.size(one.new_bytes)} of it new")
     for context in one.contents.contexts if one.contents else ():
         print(f"  context   {table.plain(context.context_id)}: {table.count(context.variables, 'variable')}")
     for missing in one.contents.lost if one.contents else ():
         print(f"  not in it {table.plain(missing)}")
     return OK
-
-
-def size(count: int) -> str:
-    """Format a number of bytes in its largest unit."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 100 else f"{value:.1f} {_UNITS[unit]}"

@@ -48,6 +48,7 @@ class AsyncCommandHandle:
         self._listeners = listeners
         self._feeding = asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
         self._pieces = stream.pieces()
+        self._pid: int | None = None
         self._turn = asyncio.Lock()
         self._next: asyncio.Future[Piece] | None = None
 
@@ -59,6 +60,18 @@ class AsyncCommandHandle:
     def execution_id(self) -> str:
         """The command's id."""
         return self._stream.collector.execution_id
+
+    @property
+    def pid(self) -> int | None:
+        """The process id inside the sandbox; None for a command that had ended when it was asked for."""
+        return self._pid
+
+    async def with_pid(self) -> Self:
+        """Ask for the process id."""
+        self._pid = next(
+            (each.pid for each in await running(self._link) if each.execution_id == self.execution_id), None
+        )
+        return self
 
     async def __aenter__(self) -> Self:
         return self
@@ -183,18 +196,22 @@ class AsyncCommands:
             raise InvalidArgument("cannot leave stdin open without background=True: only a handle can write to it")
         if background and check:
             raise InvalidArgument("cannot check a command in the background: call wait(check=True)")
-        request = _start_request(cmd, options)
+        request = _start_request(cmd, options, self._link.cwd)
         listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"))
         with intent(options.get("intent")):
             if background:
-                return await self._start(request, listeners, options)
+                return await (await self._start(request, listeners, options)).with_pid()
             return await self._run(request, listeners, options, check=check)
 
     @checked
     async def connect(
-        self, execution_id: str | int, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+        self,
+        execution_id: str | int | AsyncCommandHandle,
+        *,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
     ) -> AsyncCommandHandle:
-        """Follow a command from its first output on: by its id, or by its process id while it runs (see `list`).
+        """Follow a command from its first output on: by its id or handle, or by its process id while it runs.
 
         This or another process started it; it may be running or have ended, and others may follow it as well. Dropping
         the handle does not end it.
@@ -204,22 +221,22 @@ class AsyncCommands:
         collector = EventCollector(await self._id_of(execution_id), keep_bytes=True)
         stream = ExecutionStream(self._link, collector, None, COMMANDS)
         await stream.attach()
-        return AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None)
+        return await AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None).with_pid()
 
     @checked
-    async def kill(self, command: str | int) -> bool:
-        """Kill a running command with all its processes, by its id or its process id (see `list`).
+    async def kill(self, command: str | int | AsyncCommandHandle) -> bool:
+        """Kill a running command with all its processes, by its id, its handle or its process id (see `list`).
 
         Returns whether it was running; killing a command that has ended is no error.
         """
-        if isinstance(command, str):
-            return await _signal(self._link, command, _SIGKILL)
-        found = [each.execution_id for each in await self.list() if each.pid == command]
-        return await _signal(self._link, found[0], _SIGKILL) if found else False
+        try:
+            return await _signal(self._link, await self._id_of(command), _SIGKILL)
+        except NotFoundError:
+            return False
 
-    async def _id_of(self, command: str | int) -> str:
-        if isinstance(command, str):
-            return command
+    async def _id_of(self, command: str | int | AsyncCommandHandle) -> str:
+        if isinstance(command, (str, AsyncCommandHandle)):
+            return command if isinstance(command, str) else command.execution_id
         for each in await self.list():
             if each.pid == command:
                 return each.execution_id
@@ -227,8 +244,7 @@ class AsyncCommands:
 
     async def list(self) -> tuple[RunningCommand, ...]:
         """List the commands that are running, with their process ids inside the sandbox."""
-        answer = await self._link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
-        return tuple(convert.command(message) for message in answer.commands)
+        return await running(self._link)
 
     async def _start(
         self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions
@@ -258,6 +274,12 @@ class AsyncCommands:
         return result.raise_for_error() if check else result
 
 
+async def running(link: Link) -> tuple[RunningCommand, ...]:
+    """List the commands of a sandbox that are running."""
+    answer = await link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
+    return tuple(convert.command(message) for message in answer.commands)
+
+
 async def _signal(link: Link, execution_id: str, number: int) -> bool:
     request = api.process.SignalRequest(execution_id=execution_id, signal=number)
     try:
@@ -267,14 +289,14 @@ async def _signal(link: Link, execution_id: str, number: int) -> bool:
     return True
 
 
-def _start_request(cmd: Command, options: RunOptions) -> api.process.StartRequest:
+def _start_request(cmd: Command, options: RunOptions, cwd: str) -> api.process.StartRequest:
     stdin = options.get("stdin")
     return api.process.StartRequest(
         execution_id=options.get("execution_id") or os.urandom(16).hex(),
         argv=[] if isinstance(cmd, str) else [os.fsencode(word) for word in cmd],
         # An empty line is a line: the shell runs nothing, and ends well.
         shell=os.fsencode(cmd or "\n") if isinstance(cmd, str) else b"",
-        cwd=os.fsencode(options.get("cwd", "")),
+        cwd=os.fsencode(options.get("cwd") or cwd),
         envs=dict(options.get("envs") or {}),
         open_stdin=stdin is not None and stdin is not False,
         merge_output=options.get("merge_output", False),

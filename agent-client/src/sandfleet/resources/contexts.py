@@ -69,6 +69,7 @@ class Cell:
     execution_id: str
     on_failure: OnFailure = OnFailure.KEEP
     takes_input: bool = False
+    rows: int = 0
 
     @classmethod
     def of(cls, code: str, options: CodeOptions) -> Self:
@@ -83,6 +84,7 @@ class Cell:
             execution_id=options.get("execution_id") or os.urandom(16).hex(),
             on_failure=OnFailure(options.get("on_failure", OnFailure.KEEP)),
             takes_input=options.get("on_input") is not None,
+            rows=options.get("rows", 0),
         )
 
     @property
@@ -193,8 +195,9 @@ class Interpreter:
             return execution
 
     async def _open(self, cell: Cell) -> ExecutionStream:
-        if cell.context is None and cell.context_id not in (DEFAULT_CONTEXT, *self._made):
-            await self._ensure(api.interpreter.CreateContextRequest(context_id=cell.context_id, language=cell.language))
+        # The executor itself makes the default context of Python, in the workspace.
+        if cell.context is None and cell.context_id not in ("" if self._link.cwd else DEFAULT_CONTEXT, *self._made):
+            await self._ensure(self._default(cell))
         autosave = convert_variables.autosave(self.autosave) if cell.context_id == DEFAULT_CONTEXT else None
         request = api.interpreter.ExecuteRequest(
             execution_id=cell.execution_id,
@@ -207,6 +210,7 @@ class Interpreter:
             autosave=autosave,
             language=cell.language or "",
             takes_input=cell.takes_input,
+            max_rows=cell.rows,
         )
         collector = EventCollector(cell.execution_id, output_limit=cell.output_limit)
         stream = ExecutionStream(self._link, collector, cell.timeout, CELLS)
@@ -224,6 +228,12 @@ class Interpreter:
             await self._ensure(made.request)
             await stream.open(request)
         return stream
+
+    def _default(self, cell: Cell) -> api.interpreter.CreateContextRequest:
+        autosave = convert_variables.autosave(self.autosave) if cell.context_id == DEFAULT_CONTEXT else None
+        return api.interpreter.CreateContextRequest(
+            context_id=cell.context_id, language=cell.language, cwd=self._link.cwd, autosave=autosave
+        )
 
     def _give_up(self, cell: Cell) -> None:
         """Interrupt the cell by its id: it may have ended meanwhile, and the next cell must not be interrupted."""
@@ -308,7 +318,7 @@ class Interpreter:
         request = api.interpreter.CreateContextRequest(
             context_id=context_id or f"c-{uuid.uuid4().hex[:12]}",
             language=language_of(options.get("language", "python")),
-            cwd=options.get("cwd", ""),
+            cwd=options.get("cwd") or self._link.cwd,
             envs=dict(options.get("envs") or {}),
             autosave=convert_variables.autosave(self.autosave if wish is None else Autosave.of(wish)),
         )
@@ -341,7 +351,8 @@ class Interpreter:
         # The executor makes it with its first cell.
         if any(context.context_id == DEFAULT_CONTEXT for context in found):
             return found
-        return (Context(DEFAULT_CONTEXT, "python", "idle", generation=0, executions=0), *found)
+        cwd = self._link.cwd or "/workspace"
+        return (Context(DEFAULT_CONTEXT, "python", "idle", generation=0, executions=0, cwd=cwd), *found)
 
     async def restart(self, context: str | Context) -> Context:
         """Start a new interpreter in a context."""

@@ -44,6 +44,16 @@ class AsyncPtyHandle:
         """The command's id."""
         return self._handle.execution_id
 
+    @property
+    def pid(self) -> int | None:
+        """The program's process id inside the sandbox; None for one that had ended when it was asked for."""
+        return self._handle.pid
+
+    async def with_pid(self) -> Self:
+        """Ask for the process id."""
+        await self._handle.with_pid()
+        return self
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -129,14 +139,14 @@ class AsyncPty:
             execution_id=execution_id or os.urandom(16).hex(),
             argv=[] if isinstance(words, str) else [os.fsencode(word) for word in words],
             shell=os.fsencode(words or "\n") if isinstance(words, str) else b"",
-            cwd=os.fsencode(cwd),
+            cwd=os.fsencode(cwd or self._link.cwd),
             envs=dict(envs or {}),
             timeout=convert.seconds(timeout),
             pty=api.process.Pty(rows=rows, cols=cols, term=term),
         )
         stream = ExecutionStream(self._link, _passing_on(request.execution_id), timeout, COMMANDS)
         await stream.open(request)
-        return AsyncPtyHandle(self._link, stream)
+        return await AsyncPtyHandle(self._link, stream).with_pid()
 
     @checked
     async def connect(self, execution_id: str, *, rows: int = 0, cols: int = 0) -> AsyncPtyHandle:
@@ -149,7 +159,7 @@ class AsyncPty:
         """
         stream = ExecutionStream(self._link, _passing_on(execution_id), None, COMMANDS)
         await stream.attach()
-        handle = AsyncPtyHandle(self._link, stream)
+        handle = await AsyncPtyHandle(self._link, stream).with_pid()
         if rows or cols:
             await handle.resize(rows, cols)
         return handle

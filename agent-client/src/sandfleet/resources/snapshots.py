@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from sandfleet._arguments import checked
+from sandfleet._by_id import fork_by_id, snapshot_by_id
+from sandfleet._calls import also_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandfleet._wire.link import Link
+    from sandfleet.sandbox import AsyncSandbox
     from sandfleet.values.suspension import Restoration, Resumption, Snapshot
 
 
@@ -44,6 +47,7 @@ class HasSnapshots:
         except SandboxEnded:
             return False
 
+    @also_by_id(snapshot_by_id)
     @checked
     async def snapshot(self, name: str = "", *, labels: Mapping[str, str] | None = None) -> Snapshot:
         """Save files, variables and declared services while code runs; `contents` of the answer says what is missing.
@@ -56,7 +60,7 @@ class HasSnapshots:
         labels  for people and programs.
 
         Raises SandboxEnded, PreconditionFailed (SnapshotRunning, SnapshotNameTaken), LimitReached (no room),
-        InvalidArgument.
+        InvalidArgument. The class has the same call by id: `Sandbox.snapshot(sandbox_id)`, and so `fork`.
         """
         return await self._taken(name, labels or {}, "manual")
 
@@ -73,6 +77,7 @@ class HasSnapshots:
         back: Restoration = await self._snapshots.restore_snapshot(self._link.sandbox_id, snapshot, force=force)
         return back
 
+    @also_by_id(fork_by_id)
     @checked
     async def fork(
         self,
@@ -82,7 +87,7 @@ class HasSnapshots:
         envs: Mapping[str, str] | None = None,
         mounts: Mapping[str, str] | Sequence[str] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> tuple[Self, ...]:
+    ) -> tuple[AsyncSandbox, ...]:
         """Make sandboxes with the same files, variables and services: all of them, or none.
 
         One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
@@ -116,6 +121,7 @@ class HasSnapshots:
             copies = tuple(one for one in made if not isinstance(one, BaseException))
             for each in copies:
                 each._link.wakes = self._link.wakes  # noqa: SLF001 - one of this class
+                each._link.cwd = self._link.cwd  # noqa: SLF001 - as above
             return copies
         finally:
             await self._snapshots.delete(taken)

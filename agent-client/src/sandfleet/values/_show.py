@@ -9,8 +9,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from html import escape
+from itertools import count
 
 _WIDTH = 80
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+# Numbers from here on are written without a fraction.
+_ROUND = 100
 
 
 def visible(text: str, *, kept: str = "\n\t") -> str:
@@ -33,10 +37,27 @@ def short(name: str, *parts: str) -> str:
     return f"{name}({', '.join(line if len(line) <= _WIDTH else line[: _WIDTH - 1] + '…' for line in lines)})"
 
 
+def size(number: float) -> str:
+    """Write a number of bytes as people do: "4 GiB"."""
+    unit = 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.0f} {_UNITS[unit]}" if number >= _ROUND else f"{number:.3g} {_UNITS[unit]}"
+
+
 def clip(line: str, width: int) -> str:
     """Cut a text to one line of a terminal, without control characters."""
     flat = "".join(char if char.isprintable() else " " for char in line)
     return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Tell equal names apart: the second "a" becomes "a.1"."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbers = (f"{name}.{number}" for number in count(1))
+        found[name if name not in found else next(each for each in numbers if each not in found)] = None
+    return list(found)
 
 
 def _plain(value: object) -> object:

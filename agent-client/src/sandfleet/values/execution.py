@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sandfleet.values import _show
 from sandfleet.values.environment import Notice
@@ -228,6 +229,19 @@ class Result:
     def jpeg(self) -> bytes | None:
         """The JPEG, as raw bytes."""
         return self._bytes("image/jpeg")
+
+    @property
+    def rows(self) -> list[dict[str, Any]] | None:
+        """Rows of a frame by the names of its columns: of Python's where `run_code(rows=)` asks for them, of SQL's always.
+
+        At most that many, or those that SQL shows. Columns of one name are told apart by a number. None for all else.
+        """
+        try:
+            said = json.loads(self.json or "")
+            names = _show.unique(said["columns"])
+            return [dict(zip(names, row, strict=True)) for row in said["rows"]]
+        except (ValueError, KeyError, TypeError):
+            return None
 
     @property
     def chart(self) -> Chart | None:
@@ -518,7 +532,7 @@ class Context:
     """A live interpreter. `state` is idle, busy or ended; `generation` counts from 1.
 
     The default context is there from the start: its interpreter, and generation 1, begin with its first cell.
-    `copied_cell`: the cell whose state is kept as a copy; 0 without one.
+    `copied_cell`: the cell whose state is kept as a copy; 0 without one. `cwd`: where its interpreter begins.
     """
 
     context_id: str
@@ -528,6 +542,7 @@ class Context:
     executions: int
     copied_cell: int = 0
     autosaved: Autosaved | None = None
+    cwd: str = ""
 
     def __repr__(self) -> str:
         return _show.short("Context", self.context_id, self.language, self.state)

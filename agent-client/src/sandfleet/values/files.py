@@ -24,7 +24,10 @@ class FileType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What is at a path: absolute, size in bytes, permission bits. A name that is no UTF-8 has surrogate escapes."""
+    """What is at a path: absolute, size in bytes, permission bits, and the names of its owner and group.
+
+    A name that is no UTF-8 has surrogate escapes. What is not the sandbox's own is of "nobody" and "nogroup".
+    """
 
     path: str
     type: FileType
@@ -32,6 +35,8 @@ class FileInfo:
     mode: int
     modified: datetime | None
     symlink_target: str = ""
+    owner: str = ""
+    group: str = ""
 
     def __repr__(self) -> str:
         return _show.short("FileInfo", self.path, self.type.value, f"{self.size:,} bytes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 
@@ -73,6 +73,16 @@ class Limits:
     disk_bytes: int = 0
     # Processors that all code together may keep busy. Of a sandbox 0 means that there is no quota.
     cpus: float = 0.0
+
+    def __repr__(self) -> str:
+        """Say those that are set in plain words, as "memory 4 GiB"."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        said = (
+            f"{name.removesuffix('_bytes').replace('_', ' ')} {_show.size(value) if name.endswith('_bytes') else f'{value:g}'}"
+            for name, value in given.items()
+            if value
+        )
+        return _show.short("Limits", *said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class SandboxUsage:
                                         not report it.
     languages                           of the cells that ended since then, by language: a `LanguageUsage` each.
     limits                              the sandbox's limits.
+    cpus                                processors that its code may keep busy: those of its limit, else of the machine.
     running                             the running executions, in the order of their start; only from `watch_usage`.
     """
 
@@ -61,10 +62,11 @@ class SandboxUsage:
     languages: Mapping[str, LanguageUsage] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     running: tuple[ExecutionUsage, ...] = ()
+    cpus: float = 0.0
 
     def __repr__(self) -> str:
         memory = f"{self.memory_bytes >> 20:,} MiB now, {self.peak_memory_bytes >> 20:,} MiB at most"
-        cpu = f"{self.total_cpu_seconds:.2f} s of CPU"
+        cpu = f"{self.total_cpu_seconds:.2f} s of {self.cpus:g} CPUs"
         return _show.short("SandboxUsage", memory, cpu, f"{self.processes} processes", f"{self.executions} executions")
 
 

@@ -26,6 +26,8 @@ NO_OUTPUT_LIMIT = 1 << 62
 MAX_PORT = 65535
 # Contexts that one fork makes.
 MAX_FORKS = 63
+# Rows of a frame in a result.
+MAX_ROWS = 10_000
 
 
 def check_id(kind: str, value: str) -> str:
@@ -126,6 +128,13 @@ def check_port(port: int) -> int:
     if not 1 <= port <= MAX_PORT:
         raise BadRequest(f"cannot connect to port {port}: it has to be 1 to {MAX_PORT}")
     return port
+
+
+def check_rows(rows: int) -> int:
+    """Of each frame that a cell shows. Raises BadRequest."""
+    if rows > MAX_ROWS:
+        raise BadRequest(f"cannot show {rows} rows of a frame: the most are {MAX_ROWS}")
+    return rows
 
 
 def check_cwd(cwd: bytes, workspace: str) -> bytes:

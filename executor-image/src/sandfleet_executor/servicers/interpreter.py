@@ -75,6 +75,7 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
             memory_limit=limits.memory_bytes,
             disk_limit=limits.disk_bytes,
             takes_input=request.takes_input,
+            rows=requests.check_rows(request.max_rows),
             rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
             persistence=contexts.persistence(request, resume=True),
             subject=subjects.of_execution(EXECUTE, request, context) if session.reviews.required else None,
@@ -203,4 +204,5 @@ def describe(context: Context) -> pb.Context:
         executions=context.executions,
         copied_cell=context.copied_cell,
         autosaved=contexts.automatic(context.variables),
+        cwd=context.spec.cwd,
     )

@@ -1,6 +1,7 @@
 """SessionService."""
 
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -178,6 +179,7 @@ def usage_message(reading: Reading) -> pb.UsageResponse:
         ended=[ended_message(*one) for one in reading.tallies.executions],
         tool_calls=[pb.EndedToolCalls(end=end, count=count) for end, count in reading.tallies.tool_calls],
         languages=[language_message(*one) for one in reading.tallies.languages],
+        cpus=reading.limits.cpus or os.cpu_count() or 1,
     )
 
 

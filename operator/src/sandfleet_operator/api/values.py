@@ -27,6 +27,8 @@ class State(Enum):
 
 # A session in these has no executor that callers could speak to.
 ASLEEP = frozenset({State.SUSPENDING, State.SUSPENDED})
+# For how long after its lease a session may be put to sleep that does not end with it.
+SETTLE_SECONDS = 60.0
 
 
 class Isolation(IntEnum):
@@ -122,10 +124,17 @@ class Claim:
     gang: Gang | None = None
     # What becomes of it when the idle timeout is over: end, suspend or snapshot.
     on_idle: str = "end"
+    # The same when its lease is over.
+    on_timeout: str = "end"
     # Seconds between two automatic snapshots, with which the session goes on when it is lost; None: with its files.
     snapshot_period: float | None = None
     # What the sandbox that it has got was filled with had received.
     received: "frozenset[Mark]" = frozenset()
+
+    @property
+    def settles(self) -> float:
+        """Seconds after its lease in which it is put to sleep; its executor lives so much longer."""
+        return 0.0 if self.on_timeout == "end" else SETTLE_SECONDS
 
 
 class ExitCode(IntEnum):

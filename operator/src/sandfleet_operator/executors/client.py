@@ -77,7 +77,7 @@ class Executors:
         way_out = await self.egress(sandbox)
         request = session_pb2.OpenRequest(
             session_id=sandbox.sandbox_id,
-            lease=duration(lease),
+            lease=duration(lease + claim.settles),
             # One that is to be suspended does not end by itself.
             idle_timeout=None if claim.idle_timeout is None or claim.on_idle != "end" else duration(claim.idle_timeout),
             envs={**way_out.envs, **claim.envs},

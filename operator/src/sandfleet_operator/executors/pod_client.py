@@ -102,7 +102,7 @@ class PodExecutors:
                 await self._contacts.contact(executor, isolation=sandbox.isolation, first=True)
             found = await self._contacts.open(
                 executor,
-                lease=None if math.isinf(lease) else lease,
+                lease=None if math.isinf(lease) else lease + claim.settles,
                 # One that is to be suspended does not end by itself.
                 idle_timeout=claim.idle_timeout if claim.on_idle == "end" else None,
                 envs=claim.envs,

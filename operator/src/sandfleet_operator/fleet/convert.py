@@ -102,6 +102,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         contract=template.contract,
         gang=Gang(request.gang.gang_id, request.gang.size) if request.HasField("gang") else None,
         on_idle=ON_IDLE.get(request.on_idle, "end"),
+        on_timeout=ON_IDLE.get(request.on_timeout, "end"),
         snapshot_period=_snapshot_period(request),
     )
 
@@ -116,6 +117,7 @@ def like(request: fleet_pb2.ClaimRequest, origin: Claim) -> fleet_pb2.ClaimReque
         lease=duration(origin.lease) if math.isfinite(origin.lease) else None,
         idle_timeout=None if origin.idle_timeout is None else duration(origin.idle_timeout),
         on_idle=next((number for number, word in ON_IDLE.items() if word == origin.on_idle), None),
+        on_timeout=next((number for number, word in ON_IDLE.items() if word == origin.on_timeout), None),
         recovery=None if period is None else fleet_pb2.RECOVERY_SNAPSHOT,
         snapshot_period=None if period is None else duration(period),
         min_isolation=ISOLATIONS[origin.min_isolation],

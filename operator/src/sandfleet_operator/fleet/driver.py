@@ -240,7 +240,8 @@ class FleetDriver:
                 left = await self._executors.lease_left(sandbox)
         except (FleetError, TimeoutError):
             return False
-        self.do(self.scheduler.lease_told(sandbox_id, left, self._clock()))
+        settles = sandbox.claim.settles if sandbox.claim is not None else 0.0
+        self.do(self.scheduler.lease_told(sandbox_id, None if left is None else left - settles, self._clock()))
         return True
 
     async def _ask_lease(self, sandbox_id: str) -> None:

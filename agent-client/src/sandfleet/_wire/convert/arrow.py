@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,11 @@ LIBRARIES = ("pandas", "polars", "pyarrow")
 # What a file of tables is called. Parquet is written, and not read: its pages may hold far more than they say.
 READ, WRITTEN = (".arrow", ".csv"), (".arrow", ".csv", ".parquet")
 _MAGIC = b"ARROW1\0\0"
+# What the sandbox says of columns that it could not send as they are.
+_CHANGES = {
+    b"text": "it has values of several types, which came as text",
+    b"renamed": "another column has its name, and this one got a number",
+}
 # Rows of one batch.
 BATCH_ROWS = 1 << 17
 # Pandas' name for an index that has none.
@@ -140,6 +146,8 @@ def _check_columns(schema: Any) -> None:
     for field in schema:
         if why := columns.why_not(field):
             raise _unreadable(f"its column {field.name[:80]!r} {why}", "UnsupportedColumn")
+        if change := _CHANGES.get((field.metadata or {}).get(b"sandfleet:changed", b"")):
+            warnings.warn(f"column {field.name[:80]!r}: {change}", stacklevel=2)
 
 
 def _unreadable(why: str, reason: str = "NotArrow") -> TableError:

@@ -165,6 +165,7 @@ def context(message: api.interpreter.Context) -> values.Context:
         executions=message.executions,
         copied_cell=message.copied_cell,
         autosaved=_autosaved(message.autosaved) if message.HasField("autosaved") else None,
+        cwd=message.cwd,
     )
 
 
@@ -252,6 +253,8 @@ def file_info(message: api.filesystem.FileInfo) -> values.FileInfo:
         mode=message.mode & 0o7777,
         modified=moment(message.modified),
         symlink_target=os.fsdecode(message.symlink_target),
+        owner=message.owner,
+        group=message.group,
     )
 
 

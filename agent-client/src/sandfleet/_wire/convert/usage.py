@@ -39,6 +39,7 @@ def sandbox_usage(message: api.session.UsageResponse) -> SandboxUsage:
             for each in message.languages[:_MOST_LANGUAGES]
         },
         limits=convert.limits(message.limits),
+        cpus=_finite(message.cpus),
     )
 
 

@@ -14,8 +14,6 @@ from sandfleet.values import _show
 from sandfleet.values.egress import EgressReport, HostUse
 
 _COLUMNS = ("HOST", "STATE", "CONNECTIONS", "SENT", "RECEIVED", "LAST")
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_STEP = 1024
 _WEB = (80, 443)
 
 
@@ -65,15 +63,8 @@ def _row(each: HostUse, now: datetime) -> tuple[str, ...]:
     where = f"{table.plain(each.host)}:{each.port}" if each.host else "others"
     count = f"{each.connections} ({each.open} open)" if each.open else str(each.connections)
     state = f"refused ({each.reason})" if each.reason else "reached"
-    return where, state, count, _size(each.sent), _size(each.received), f"{table.since(each.last, now)} ago"
+    return where, state, count, _show.size(each.sent), _show.size(each.received), f"{table.since(each.last, now)} ago"
 
 
 def _entry(each: HostUse) -> str:
     return each.host if each.port in _WEB else f"{each.host}:{each.port}"
-
-
-def _size(count: float) -> str:
-    unit = 0
-    while count >= _STEP and unit < len(_UNITS) - 1:
-        count, unit = count / _STEP, unit + 1
-    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.1f} {_UNITS[unit]}"

@@ -405,6 +405,7 @@ async def run_in(
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
     envs = request.envs | meter.environment()
     header = {"cell": number, "execution_id": meter.execution.id, "envs": envs, "input": request.takes_input}
+    header |= {"rows": request.rows} if request.rows else {}
     meter.trace.enter(spans.RUN)
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)

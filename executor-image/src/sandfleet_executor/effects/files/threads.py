@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -23,6 +24,8 @@ class FileThreads:
     """
 
     def __init__(self, user_id: int | None = None) -> None:
+        # User and group of the files that it makes.
+        self.user = (os.geteuid(), os.getegid()) if user_id is None else (user_id, user_id)
         become = None if user_id is None else functools.partial(become_file_user, user_id)
         self._pool = ThreadPoolExecutor(WORKERS, "files", become)
 

@@ -53,6 +53,8 @@ class Info:
     size: int
     mode: int
     modified_ns: int
+    uid: int
+    gid: int
     target: bytes = NO_LINK
 
 
@@ -66,7 +68,8 @@ def describe(path: bytes, status: os.stat_result, directory_fd: int, name: bytes
             # It has just changed; its state a moment ago is still a true answer.
             target = NO_LINK
     kind = stat.S_IFMT(status.st_mode)
-    return Info(path, kind, status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime_ns, target)
+    mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
+    return Info(path, kind, status.st_size, mode, status.st_mtime_ns, *owner, target)
 
 
 # ── listing ──────────────────────────────────────────────────────────────────────────────────────────────────────────

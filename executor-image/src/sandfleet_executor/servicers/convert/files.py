@@ -75,7 +75,8 @@ def event(value: FileEvent, tree: Tree) -> pb.FileEvent:
     )
 
 
-def info(value: Info) -> pb.FileInfo:
+def info(value: Info, user: tuple[int, int]) -> pb.FileInfo:
+    """`user` is the sandbox's user on this machine, and its group."""
     seconds, nanos = divmod(value.modified_ns, 1_000_000_000)
     return pb.FileInfo(
         path=value.path,
@@ -84,4 +85,6 @@ def info(value: Info) -> pb.FileInfo:
         mode=value.mode,
         modified=Timestamp(seconds=max(_FIRST_SECOND, min(seconds, _LAST_SECOND)), nanos=nanos),
         symlink_target=value.target,
+        owner="sandbox" if value.uid == user[0] else "nobody",
+        group="sandbox" if value.gid == user[1] else "nogroup",
     )

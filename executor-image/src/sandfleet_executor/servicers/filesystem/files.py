@@ -56,7 +56,7 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
                 pins.close, lambda: files.Download(pins, request.path), files.Download.close
             ) as download:
                 size = download.info.size
-                yield pb.ReadResponse(info=convert.info(download.info))
+                yield pb.ReadResponse(info=convert.info(download.info, self._threads.user))
                 offset = min(request.offset, size)
                 # A file that grows faster than it is read has an end nevertheless.
                 end = min(offset + request.length, size) if request.length else size
@@ -77,7 +77,7 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
                 await self._receive(request_iterator, upload)
                 info = await self._threads.run(upload.commit)
                 self._has_changed()
-                return pb.WriteResponse(info=convert.info(info))
+                return pb.WriteResponse(info=convert.info(info, self._threads.user))
 
     def _has_changed(self) -> None:
         """What the workspace takes has changed otherwise than by written bytes."""
@@ -104,7 +104,7 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
 
     async def Stat(self, request: pb.StatRequest, _context: Context) -> pb.StatResponse:
         info = await self._do("look at", request.path, lambda pins: files.look(pins, request.path))
-        return pb.StatResponse(info=convert.info(info))
+        return pb.StatResponse(info=convert.info(info, self._threads.user))
 
     async def ListDirectory(self, request: pb.ListDirectoryRequest, _context: Context) -> pb.ListDirectoryResponse:
         if request.depth > MAX_DEPTH:
@@ -120,7 +120,9 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
             lambda pins: files.list_directory(pins, request.path, depth=request.depth or 1, limit=limit, after=after),
         )
         token = b"" if page.cursor is None else encode_cursor(page.cursor)
-        return pb.ListDirectoryResponse(entries=[convert.info(entry) for entry in page.entries], next_page_token=token)
+        return pb.ListDirectoryResponse(
+            entries=[convert.info(entry, self._threads.user) for entry in page.entries], next_page_token=token
+        )
 
     async def MakeDir(self, request: pb.MakeDirRequest, _context: Context) -> pb.MakeDirResponse:
         created = await self._do("make", request.path, lambda pins: files.make_dir(pins, request.path))
@@ -133,7 +135,7 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
             lambda pins: files.move(pins, request.source, request.target, overwrite=request.overwrite),
         )
         self._has_changed()
-        return pb.MoveResponse(info=convert.info(info))
+        return pb.MoveResponse(info=convert.info(info, self._threads.user))
 
     async def Remove(self, request: pb.RemoveRequest, _context: Context) -> pb.RemoveResponse:
         await self._do(

@@ -125,7 +125,9 @@ class TreeMethods:
         path = request.path or b"."
         bounds = Bounds(min(request.max_matches or DEFAULT_MATCHES, MAX_MATCHES))
         finder = await self._find("find in", path, lambda pins: NameFinder(pins, request.pattern, path, bounds))
-        return pb.GlobResponse(matches=[convert.info(info) for info in finder.found], stop=convert.search_stop(finder))
+        return pb.GlobResponse(
+            matches=[convert.info(info, self._threads.user) for info in finder.found], stop=convert.search_stop(finder)
+        )
 
     async def Search(self, request: pb.SearchRequest, _context: Context) -> pb.SearchResponse:
         path = request.path or b"."

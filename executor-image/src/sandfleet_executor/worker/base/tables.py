@@ -26,6 +26,8 @@ MAX_DEPTH = 16
 END = b"\xff\xff\xff\xff\0\0\0\0"
 # Where Arrow names the type of an extension that no library of this process has registered.
 EXTENSION = b"ARROW:extension:name"
+# In the metadata of a column that is not as it was: "text" or "renamed".
+CHANGED = b"sandfleet:changed"
 
 
 class RefusedError(Exception):
@@ -59,6 +61,51 @@ def as_arrow(value: Any) -> Any:
         raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise ValueError("; ".join(map(str, error.args)) or type(error).__name__) from None
+
+
+def carried(value: Any) -> Any:
+    """As `as_arrow`; columns of pandas that have values of several types come as text, and each name is there once.
+
+    The metadata of such a column says so. Raises ValueError and MemoryError.
+    """
+    try:
+        return as_arrow(value)
+    except ValueError:
+        if kind_of(value) != "pandas":
+            raise
+    frame, own = value.copy(deep=False), [str(name) for name in value.columns]
+    frame.columns = unique(own)
+    changed = {new: b"renamed" for new, old in zip(frame.columns, own, strict=True) if new != old}
+    for name in frame.columns:
+        if frame[name].dtype == object and not _fits(frame[name]):
+            frame[name] = [None if each is None or each != each else str(each) for each in frame[name]]  # noqa: PLR0124 - NaN
+            changed[name] = b"text"
+    table = as_arrow(frame)
+    for name, how in changed.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.field(place).with_metadata({CHANGED: how}), table.column(place))
+    return table
+
+
+def unique(names: list[str]) -> list[str]:
+    """The names, of which each is there once: the second "a" is "a.1", as pandas reads files."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbers = (f"{name}.{number}" for number in range(1, len(names) + len(found) + 1))
+        found[name if name not in found else next(each for each in numbers if each not in found)] = None
+    return list(found)
+
+
+def _fits(column: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array(column, from_pandas=True)
+    except MemoryError:
+        raise
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return False
+    return True
 
 
 def _of_polars(frame: Any) -> Any:
@@ -211,7 +258,7 @@ def _checked(name: str, value: Any, most_bytes: int, *, lent: bool) -> Any:
     if not kind_of(value):
         raise RefusedError("NotATable", f"cannot get {name}: it is no table, but a {type(value).__name__}")
     try:
-        table = as_arrow(value)
+        table = carried(value)
     except MemoryError:
         raise RefusedError("OutOfMemory", f"cannot get {name}: there is no memory for it as Arrow") from None
     except ValueError as error:

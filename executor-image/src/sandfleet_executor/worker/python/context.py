@@ -197,6 +197,7 @@ class ContextLoop:
     def _execute(self, header: Mapping[str, Any], source: str) -> None:
         self._user.repair()
         self._outbox.open(takes_input=header.get("input") is True)
+        self._user.shell.display_formatter.rows = int(header.get("rows", 0))
         before = self._user.set_environment(header.get("envs") or {})
         self._meter.start()
         number = int(header.get("cell", 0))

@@ -16,7 +16,7 @@ from traitlets.config import Config
 from ..base import parts
 from ..packages import pip
 from . import errors, system
-from .shown import charts, display
+from .shown import charts, display, rows
 
 # Types that IPython shows with repr(), unless code registers another printer for them.
 SIMPLE = (bool, bytes, complex, float, int, str)
@@ -49,6 +49,8 @@ class Formatter(DisplayFormatter):
     """Shows a value whose representation fails as such, instead of an error."""
 
     failures: list[BaseException] | None = None
+    # How many rows of a frame the caller of the cell wants.
+    rows = 0
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -78,6 +80,8 @@ class Formatter(DisplayFormatter):
             bundle[parts.PLAIN] = _unshowable(obj, failures.pop())
         for failure in failures:
             print(_unshowable(obj, failure), file=sys.stderr)
+        if found := rows.described(obj, self.rows):
+            bundle[rows.MIME] = found
         return bundle, metadata
 
     def _is_simple(self, value: Any) -> bool:

@@ -356,8 +356,8 @@ def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
     if wanted is not None and wanted.workspace.ephemeral and (claim.workspace_id or claim.keep_workspace):
         why = f"workspaces of template {recipe.template!r} are directories of their pods, and go with them"
         raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
-    if wanted is not None and wanted.workspace.ephemeral and claim.on_idle == "suspend":
-        why = f"workspaces of template {recipe.template!r} go with their pods; on_idle='snapshot' keeps the session"
+    if wanted is not None and wanted.workspace.ephemeral and "suspend" in (claim.on_idle, claim.on_timeout):
+        why = f"workspaces of template {recipe.template!r} go with their pods; 'snapshot' keeps the session"
         raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
     if claim.on_idle != "end" and claim.idle_timeout is None and wanted is not None:
         claim = replace(claim, idle_timeout=wanted.idle_timeout)

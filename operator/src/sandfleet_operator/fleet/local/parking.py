@@ -67,9 +67,9 @@ class Parking:
         # Sessions that are being put to sleep. Until it is decided, callers wait for an answer about their executors.
         self.settling: set[str] = set()
 
-    async def sleep(self, holder: str, sandbox_id: str) -> None:
+    async def sleep(self, holder: str, sandbox_id: str, *, force: bool) -> None:
         """Parks an idle session. Raises FleetError."""
-        await self.park(Caller(holder), sandbox_id, force=False)
+        await self.park(Caller(holder), sandbox_id, force=force)
 
     def saved(self) -> list[str]:
         """Sessions that have an automatic snapshot."""

@@ -1,7 +1,8 @@
-"""What sessions ask for without a caller: snapshots from time to time, and a suspension when they are idle."""
+"""What sessions ask for without a caller: snapshots from time to time, and sleep when they or their leases are over."""
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -24,8 +25,8 @@ class Parking(Protocol):
     # Sessions that are being put to sleep.
     settling: set[str]
 
-    async def sleep(self, holder: str, sandbox_id: str) -> None:
-        """Saves the session and ends its sandbox. Raises FleetError."""
+    async def sleep(self, holder: str, sandbox_id: str, *, force: bool) -> None:
+        """Saves the session and ends its sandbox; `force` ends what runs in it. Raises FleetError."""
         ...
 
     async def save(self, sandbox: Sandbox) -> None:
@@ -68,7 +69,9 @@ class Unattended:
             claim, name = sandbox.claim, sandbox.sandbox_id
             if claim is None or not sandbox.bound or name in self._working or now < self._next.get(name, 0.0):
                 continue
-            if claim.snapshot_period is not None or (claim.on_idle != "end" and claim.idle_timeout is not None):
+            if lease_over(sandbox, claim, now):
+                self._begin(name, self._sleep(sandbox, claim, claim.on_timeout, force=True))
+            elif claim.snapshot_period is not None or (claim.on_idle != "end" and claim.idle_timeout is not None):
                 self._begin(name, self._attend(sandbox, claim))
         for known in (self._seen, self._next, self._saved):
             for name in [one for one in known if live(one) is None]:
@@ -92,10 +95,7 @@ class Unattended:
         """Raises FleetError."""
         name, idle = sandbox.sandbox_id, await self._suspender.idle(sandbox)
         if claim.on_idle != "end" and claim.idle_timeout is not None and (idle or 0.0) >= claim.idle_timeout:
-            if claim.on_idle == "snapshot":
-                await self._parking.sleep(claim.key.holder, name)
-            else:
-                await self._suspend(name)
+            await self._sleep(sandbox, claim, claim.on_idle, force=False)
             return
         now = self._fleet.now()
         if claim.snapshot_period is not None:
@@ -105,14 +105,26 @@ class Unattended:
             if since >= claim.snapshot_period and used:
                 await self._parking.save(sandbox)
                 self._saved[name] = now
-        self._next[name] = now + pause(claim)
+        lease = sandbox.lease_expires if claim.on_timeout != "end" else None
+        self._next[name] = min(now + pause(claim), math.inf if lease is None else lease)
 
-    async def _suspend(self, name: str) -> None:
+    async def _sleep(self, sandbox: Sandbox, claim: Claim, how: str, *, force: bool) -> None:
+        """Raises FleetError."""
+        name = sandbox.sandbox_id
+        if how == "snapshot":
+            await self._parking.sleep(claim.key.holder, name, force=force)
+            return
         self._parking.settling.add(name)
         try:
-            await self._suspender.suspend(name, force=False, seconds=None)
+            await self._suspender.suspend(name, force=force, seconds=None)
         finally:
             self._parking.settling.discard(name)
+
+
+def lease_over(sandbox: Sandbox, claim: Claim, now: float) -> bool:
+    """Whether it is to be put to sleep because of its lease."""
+    over = sandbox.lease_known and sandbox.lease_expires is not None and now >= sandbox.lease_expires
+    return over and claim.on_timeout != "end"
 
 
 def pause(claim: Claim) -> float:

@@ -168,6 +168,8 @@ class Record:
     idle: Annotated[float | None, at("idle", _duration)] = None
     # What becomes of it then: end, suspend or snapshot.
     on_idle: Annotated[str, at("on_idle", _on_idle)] = "end"
+    # The same when its lease is over.
+    on_timeout: Annotated[str, at("on_timeout", _on_idle)] = "end"
     # Seconds between two automatic snapshots.
     snapshots: Annotated[float | None, at("snapshots", _duration)] = None
     labels: Annotated[Mapping[str, str], at("labels", _labels)] = field(default_factory=dict)
@@ -237,6 +239,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         lease=claim.lease,
         idle=claim.idle_timeout,
         on_idle=claim.on_idle,
+        on_timeout=claim.on_timeout,
         snapshots=claim.snapshot_period,
         labels=dict(claim.labels),
         envs=dict(claim.envs),
@@ -267,6 +270,7 @@ def claim_of(record: Record, pool: str) -> Claim:
         lease=record.lease,
         idle_timeout=record.idle,
         on_idle=record.on_idle,
+        on_timeout=record.on_timeout,
         snapshot_period=record.snapshots,
         workspace_id=workspace_key(pool.partition("/")[0], record.workspace) if record.workspace else "",
         keep_workspace=record.keep,
@@ -311,8 +315,9 @@ def record_text(record: Record) -> str:
     said["lease"] = None if math.isinf(record.lease) else record.lease
     if record.gang is not None:
         said["gang"] = {"id": record.gang.gang_id, "size": record.gang.size}
-    if record.on_idle == "end":
-        del said["on_idle"]
+    for word in ("on_idle", "on_timeout"):
+        if said[word] == "end":
+            del said[word]
     said["received"] = sorted(one.value for one in record.received)
     for newer in (
         "workspace",

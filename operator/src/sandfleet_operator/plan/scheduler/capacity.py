@@ -110,7 +110,8 @@ class Capacity:
         if sandbox.lease_expires is None or sandbox.state not in {State.CLAIMED, State.RECOVERING} or not sandbox.bound:
             return False
         # The executor ends itself first; one that is being replaced has none that could.
-        grace = self._limits.lease_grace if sandbox.state is State.CLAIMED else 0.0
+        settles = sandbox.claim.settles if sandbox.claim is not None else 0.0
+        grace = self._limits.lease_grace + settles if sandbox.state is State.CLAIMED else 0.0
         return now >= sandbox.lease_expires + grace
 
     def lease_is_doubtful(self, sandbox: Sandbox, now: float) -> bool:

@@ -81,9 +81,10 @@ class Deadlines:
         return actions
 
     def has_time(self, sandbox: Sandbox, now: float) -> bool:
-        """Whether the session's lease is not over, as far as it is known."""
-        expires = sandbox.lease_expires
-        return expires is None or now < expires or self._capacity.lease_is_doubtful(sandbox, now)
+        """Whether the session's lease is not over, as far as it is known, or it may still fall asleep."""
+        expires, claim = sandbox.lease_expires, sandbox.claim
+        settles = claim.settles if claim is not None else 0.0
+        return expires is None or now < expires + settles or self._capacity.lease_is_doubtful(sandbox, now)
 
     def _suspension_is_over(self, sandbox: Sandbox, now: float) -> bool:
         """Not while a caller waits to resume it."""

@@ -20,6 +20,7 @@ KEPT = (
     "egress_names",
     "keep_workspace",
     "on_idle",
+    "on_timeout",
     "snapshot_period",
 )
 

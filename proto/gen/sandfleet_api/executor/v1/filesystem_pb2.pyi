@@ -76,20 +76,24 @@ SEARCH_STOP_TIME: SearchStop
 SEARCH_STOP_SIZE: SearchStop
 
 class FileInfo(_message.Message):
-    __slots__ = ("path", "type", "size", "mode", "modified", "symlink_target")
+    __slots__ = ("path", "type", "size", "mode", "modified", "symlink_target", "owner", "group")
     PATH_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_FIELD_NUMBER: _ClassVar[int]
     SYMLINK_TARGET_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     path: bytes
     type: FileType
     size: int
     mode: int
     modified: _timestamp_pb2.Timestamp
     symlink_target: bytes
-    def __init__(self, path: _Optional[bytes] = ..., type: _Optional[_Union[FileType, str]] = ..., size: _Optional[int] = ..., mode: _Optional[int] = ..., modified: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., symlink_target: _Optional[bytes] = ...) -> None: ...
+    owner: str
+    group: str
+    def __init__(self, path: _Optional[bytes] = ..., type: _Optional[_Union[FileType, str]] = ..., size: _Optional[int] = ..., mode: _Optional[int] = ..., modified: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., symlink_target: _Optional[bytes] = ..., owner: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("path", "offset", "length")

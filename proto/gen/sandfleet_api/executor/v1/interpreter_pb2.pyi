@@ -33,13 +33,14 @@ ON_FAILURE_KEEP: OnFailure
 ON_FAILURE_ROLLBACK: OnFailure
 
 class Context(_message.Message):
-    __slots__ = ("context_id", "language", "state", "generation", "executions", "copied_cell", "autosaved")
+    __slots__ = ("context_id", "language", "state", "generation", "executions", "copied_cell", "cwd", "autosaved")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
     COPIED_CELL_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
     AUTOSAVED_FIELD_NUMBER: _ClassVar[int]
     context_id: str
     language: str
@@ -47,8 +48,9 @@ class Context(_message.Message):
     generation: int
     executions: int
     copied_cell: int
+    cwd: str
     autosaved: AutomaticSave
-    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ..., copied_cell: _Optional[int] = ..., autosaved: _Optional[_Union[AutomaticSave, _Mapping]] = ...) -> None: ...
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ..., copied_cell: _Optional[int] = ..., cwd: _Optional[str] = ..., autosaved: _Optional[_Union[AutomaticSave, _Mapping]] = ...) -> None: ...
 
 class AutomaticSave(_message.Message):
     __slots__ = ("state", "problem")
@@ -150,7 +152,7 @@ class ListContextsResponse(_message.Message):
     def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave", "language", "takes_input")
+    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave", "language", "takes_input", "max_rows")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +170,7 @@ class ExecuteRequest(_message.Message):
     AUTOSAVE_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     TAKES_INPUT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ROWS_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     code: str
@@ -178,7 +181,8 @@ class ExecuteRequest(_message.Message):
     autosave: Autosave
     language: str
     takes_input: bool
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ..., language: _Optional[str] = ..., takes_input: _Optional[bool] = ...) -> None: ...
+    max_rows: int
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ..., language: _Optional[str] = ..., takes_input: _Optional[bool] = ..., max_rows: _Optional[int] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("events",)

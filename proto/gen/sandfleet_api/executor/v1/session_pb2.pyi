@@ -310,7 +310,7 @@ class UsageRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UsageResponse(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits", "ended", "tool_calls", "languages")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits", "ended", "tool_calls", "languages", "cpus")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +327,7 @@ class UsageResponse(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
@@ -343,7 +344,8 @@ class UsageResponse(_message.Message):
     ended: _containers.RepeatedCompositeFieldContainer[EndedExecutions]
     tool_calls: _containers.RepeatedCompositeFieldContainer[EndedToolCalls]
     languages: _containers.RepeatedCompositeFieldContainer[LanguageUsage]
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedExecutions, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[EndedToolCalls, _Mapping]]] = ..., languages: _Optional[_Iterable[_Union[LanguageUsage, _Mapping]]] = ...) -> None: ...
+    cpus: float
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., ended: _Optional[_Iterable[_Union[EndedExecutions, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[EndedToolCalls, _Mapping]]] = ..., languages: _Optional[_Iterable[_Union[LanguageUsage, _Mapping]]] = ..., cpus: _Optional[float] = ...) -> None: ...
 
 class LanguageUsage(_message.Message):
     __slots__ = ("language", "executions", "cpu_seconds", "wall_seconds", "peak_memory_bytes")

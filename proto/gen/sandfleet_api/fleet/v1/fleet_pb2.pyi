@@ -165,7 +165,7 @@ class Gang(_message.Message):
     def __init__(self, gang_id: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class ClaimRequest(_message.Message):
-    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket", "on_idle", "recovery", "snapshot_period", "egress_names", "credentials", "like")
+    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket", "on_idle", "recovery", "snapshot_period", "egress_names", "credentials", "like", "on_timeout")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +214,7 @@ class ClaimRequest(_message.Message):
     EGRESS_NAMES_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     LIKE_FIELD_NUMBER: _ClassVar[int]
+    ON_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     template: str
     labels: _containers.ScalarMap[str, str]
@@ -241,7 +242,8 @@ class ClaimRequest(_message.Message):
     egress_names: _containers.RepeatedScalarFieldContainer[str]
     credentials: _containers.RepeatedCompositeFieldContainer[EgressCredential]
     like: str
-    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ..., on_idle: _Optional[_Union[OnIdle, str]] = ..., recovery: _Optional[_Union[Recovery, str]] = ..., snapshot_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., egress_names: _Optional[_Iterable[str]] = ..., credentials: _Optional[_Iterable[_Union[EgressCredential, _Mapping]]] = ..., like: _Optional[str] = ...) -> None: ...
+    on_timeout: OnIdle
+    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ..., on_idle: _Optional[_Union[OnIdle, str]] = ..., recovery: _Optional[_Union[Recovery, str]] = ..., snapshot_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., egress_names: _Optional[_Iterable[str]] = ..., credentials: _Optional[_Iterable[_Union[EgressCredential, _Mapping]]] = ..., like: _Optional[str] = ..., on_timeout: _Optional[_Union[OnIdle, str]] = ...) -> None: ...
 
 class EgressCredential(_message.Message):
     __slots__ = ("host", "header", "format", "value", "env")

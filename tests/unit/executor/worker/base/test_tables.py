@@ -67,7 +67,7 @@ def test_a_table_is_sent_with_what_it_is_and_read_again(made):
     [
         (5, "NotATable", "cannot get df: it is no table, but a int"),
         (pl.DataFrame({"bad": [object()]}), "UnsupportedColumn", "column 'bad' has objects of Python"),
-        (pd.DataFrame({"bad": [1, "x"]}), "UnsupportedColumn", "Conversion failed for column bad"),
+        (pd.DataFrame({"bad": [1j]}), "UnsupportedColumn", "Unsupported numpy type"),
         (pa.table({"bad": pa.array([b"x" * 16], pa.uuid())}), "UnsupportedColumn", "its column 'bad' has the ext"),
         (pd.DataFrame({"a": range(1 << 18)}), "TooLarge", "2097152 bytes, and the limit is 1048576"),
     ],
@@ -76,6 +76,23 @@ def test_what_is_not_sent_is_refused_with_the_reason(value, reason, message):
     said, rest = sent(lambda sock: tables.send(sock, ASKED, value))
     assert (said["event"], said["reason"], rest) == ("refused", reason, b"")
     assert message in said["message"]
+
+
+def test_a_column_of_several_types_comes_as_text_and_a_second_name_with_a_number():
+    frame = pd.DataFrame([[1, "x", 1, None], ["y", "z", 2, 0.5]], columns=["a", "a", "b", "a.1"])
+    with pytest.raises(ValueError, match="Duplicate column names"):
+        # Control: Arrow has no such columns.
+        tables.as_arrow(frame)
+    said, data = sent(lambda sock: tables.send(sock, ASKED, frame))
+    assert (said["event"], said["columns"]) == ("table", 4)
+    table = tables.read_arrow(data)
+    assert table.to_pylist() == [
+        {"a": "1", "a.1": "x", "b": 1, "a.1.1": None},
+        {"a": "y", "a.1": "z", "b": 2, "a.1.1": 0.5},
+    ]
+    changes = {field.name: (field.metadata or {}).get(tables.CHANGED) for field in table.schema}
+    assert changes == {"a": b"text", "a.1": b"renamed", "b": None, "a.1.1": b"renamed"}
+    assert list(frame.columns) == ["a", "a", "b", "a.1"]
 
 
 def test_what_another_context_reads_may_have_columns_that_a_caller_may_not():

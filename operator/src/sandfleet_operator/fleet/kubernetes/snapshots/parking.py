@@ -154,9 +154,9 @@ class ClusterParking:
 
     # Without a caller (fleet.snapshots.unattended).
 
-    async def sleep(self, holder: str, sandbox_id: str) -> None:
+    async def sleep(self, holder: str, sandbox_id: str, *, force: bool) -> None:
         """Parks an idle session. Raises FleetError."""
-        await self.park(holder, sandbox_id, force=False)
+        await self.park(holder, sandbox_id, force=force)
 
     async def save(self, sandbox: Sandbox) -> None:
         """One automatic snapshot, with which the session goes on where its pod is lost. Raises FleetError."""
