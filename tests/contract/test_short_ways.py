@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from sandfleet import ExecutionFailed, FileError, FileNotFound, InvalidArgument, NotFoundError, SandboxEnded
+from sandfleet import (
+    ExecutionFailed,
+    FileError,
+    FileNotFound,
+    InvalidArgument,
+    NotFoundError,
+    PreconditionFailed,
+    SandboxEnded,
+)
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
@@ -180,3 +188,11 @@ async def test_a_lease_may_end_in_a_suspension(fleet: AsyncFleet, how: Literal["
         await asyncio.sleep(0.1)
     with pytest.raises(SandboxEnded):
         await ended.run_code("x")
+
+
+async def test_what_is_of_tools_without_tools_is_refused_with_the_way_to_go(fleet: AsyncFleet) -> None:
+    with pytest.raises(InvalidArgument, match="tool_policy is of tools, and there are no tools="):
+        await AsyncSandbox.create(fleet=fleet, tool_policy=lambda call: True)
+    async with AsyncSandbox.create(fleet=fleet) as sandbox:
+        with pytest.raises(PreconditionFailed, match="create it with tools="):
+            await sandbox.serve_tools([])

@@ -69,10 +69,10 @@ async def _create(
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import begun_with, claim_request
     from sandfleet._fleets.discovery import fleet_of_claim
-    from sandfleet.tools.sources import prepared_under
+    from sandfleet.tools.sources import prepared_for
     from sandfleet.values.sandbox import Isolation
 
-    tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
+    tools = prepared_for(options)
     isolation = Isolation.UNKNOWN if like else embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
     snapshot, options = await begun_with(fleet.snapshots, options)

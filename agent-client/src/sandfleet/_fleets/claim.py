@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandfleet._fleets.connection import is_broken
@@ -38,6 +39,8 @@ _UNITS = {"": 1} | {f"{unit}i": 1024**power for power, unit in enumerate("kmgt",
 _UNITS |= {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
 # What fields of `Limits` are called in plain words.
 _WORDS = {"memory": "memory_bytes", "disk": "disk_bytes", "tmp": "tmp_bytes", "timeout": "max_timeout"}
+# How a folder of this machine begins in `mounts`; others are of the workspace.
+_HOST = ("/", "./", "../", "~/")
 _ON_IDLE = {"end": 1, "suspend": 2, "snapshot": 3}
 _RECOVERY = {"workspace": 1, "snapshot": 2}
 # How much longer than its wait a claim may take, in seconds: a cold start that has begun may end.
@@ -165,8 +168,18 @@ def imagined(options: ExplainOptions, namespace: str) -> api.fleet.ClaimRequest:
 
 
 def _mounts(wished: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Path → folder; the fleet takes an empty folder for the one of the same path."""
-    return dict(wished) if isinstance(wished, Mapping) else dict.fromkeys(wished, "")
+    """Path → folder; the fleet takes an empty folder for the one of the same path. Raises InvalidArgument."""
+    if not isinstance(wished, Mapping):
+        return dict.fromkeys(wished, "")
+    return {path: _of_host(path, folder) if folder.startswith(_HOST) else folder for path, folder in wished.items()}
+
+
+def _of_host(path: str, folder: str) -> str:
+    """Return the absolute path of a folder of this machine, which the fleet mounts read-only. Raises InvalidArgument."""
+    found = Path(folder).expanduser().resolve()
+    if not found.is_dir():
+        raise InvalidArgument(f"cannot mount {path}: {folder} is no folder of this machine", subject=path)
+    return str(found)
 
 
 async def claim(

@@ -14,6 +14,7 @@ from sandfleet.values.tools import Tool, ToolSource
 
 if TYPE_CHECKING:
     from sandfleet.tools.ledger import Failure
+    from sandfleet.values.options import CreateOptions
     from sandfleet.values.tools import AnyTool
 
 
@@ -84,8 +85,15 @@ def prepared(given: Sequence[AnyTool]) -> tuple[Tool | ToolSource, ...]:
     return tuple(each if isinstance(each, ToolSource) else next(functions) for each in given)
 
 
-def prepared_under(contract: str, given: Sequence[AnyTool]) -> tuple[Tool | ToolSource, ...]:
-    """As `prepared`, for a sandbox of the contract that was asked for; "" means any. Raises InvalidArgument."""
+def prepared_for(options: CreateOptions) -> tuple[Tool | ToolSource, ...]:
+    """As `prepared`, for a sandbox that is asked for with these options. Raises InvalidArgument, too."""
+    contract, given = options.get("contract", ""), options.get("tools") or ()
+    if not given:
+        if alone := [name for name in ("tool_policy", "on_tool_ask", "tool_calls_file") if options.get(name)]:
+            raise InvalidArgument(
+                f"cannot create the sandbox: {alone[0]} is of tools, and there are no tools=…", subject="tools"
+            )
+        return ()
     if contract not in {"", "brokered"}:
         why = f"its code cannot call tools; they need the contract brokered, not {contract}"
         raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")

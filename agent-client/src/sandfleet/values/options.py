@@ -69,6 +69,7 @@ class CreateOptions(TypedDict, total=False):
                     missing. Paths that a call names begin at /workspace as ever.
     mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
+                    On one machine also folders of it, to read alone: {"/data": "./big"}, "../big", "~/big" or "/srv/big".
     queue           wait in this queue and use its quota; "" means the queue "default" where there is one, else none.
     priority        a priority class of the queue; "" means its last.
     labels          labels of the sandbox, for `list`.

@@ -1,4 +1,4 @@
-"""Folders of the workspace that user code also finds at other paths, such as /app.
+"""Folders of the workspace, and of the machine, that user code also finds at other paths, such as /app.
 
 The fleet refuses the same mounts before it gives a sandbox to a claim: operator, api/kinds/mounts.py.
 """
@@ -35,6 +35,8 @@ SYSTEM = (
     "/workspace",
 )
 OWN = ("/opt/sandfleet",)
+# No folder of the machine may be, hold or lie in one of these: what is there is no data.
+CLOSED = ("/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var/run")
 # The folder that is the whole workspace.
 WHOLE = "."
 
@@ -46,23 +48,31 @@ class Mount:
     path: tuple[bytes, ...]
     # Empty: the workspace itself.
     folder: tuple[bytes, ...]
+    # A folder of the machine in its place, which can only be read: its absolute path.
+    host: str = ""
 
     @classmethod
     def of(cls, path: str, folder: str) -> Self:
-        """An empty `folder` is the path below the workspace. Raises BadRequest."""
+        """An empty `folder` is the path below the workspace, and an absolute one is of the machine. Raises BadRequest."""
         if not path.startswith("/"):
             raise _refusal(path, "it has to be an absolute path")
         names = _names(path, path[1:])
         if folder in {"", WHOLE}:
             return cls(names, () if folder else names)
         if folder.startswith("/"):
-            raise _refusal(path, f"folder {folder[:80]!a} has to be a path from the workspace on")
+            own = _names(path, folder[1:], f"folder {folder[:80]!a}: ")
+            for closed in CLOSED:
+                if overlap(own, _parts(closed)):
+                    raise _refusal(
+                        path, f"folder {folder[:80]!a} has what programs of the machine hold open, as {closed}"
+                    )
+            return cls(names, (), folder)
         return cls(names, _names(path, folder, f"folder {folder[:80]!a}: "))
 
     @property
     def below(self) -> str:
-        """The folder as a wish has it, from the workspace on."""
-        return self._text(self.folder) or WHOLE
+        """The folder as a wish has it: from the workspace on, or of the machine."""
+        return self.host or self._text(self.folder) or WHOLE
 
     @property
     def target(self) -> str:
@@ -70,8 +80,8 @@ class Mount:
         return "/" + self._text(self.path)
 
     def source(self, workspace: str) -> str:
-        """The folder, below the path of the workspace."""
-        return f"{workspace.rstrip('/')}/{self._text(self.folder)}".rstrip("/")
+        """The folder, on the machine."""
+        return self.host or f"{workspace.rstrip('/')}/{self._text(self.folder)}".rstrip("/")
 
     @staticmethod
     def _text(names: tuple[bytes, ...]) -> str:

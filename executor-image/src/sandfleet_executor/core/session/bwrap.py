@@ -137,6 +137,7 @@ def arguments(
     *,
     workspace: str,
     mounts: Sequence[tuple[str, str]] = (),
+    read_only: Sequence[tuple[str, str]] = (),
     tmp_bytes: int,
     user_id: int | None,
     data_fds: Sequence[int],
@@ -144,7 +145,7 @@ def arguments(
 ) -> list[str]:
     """The arguments of bwrap, up to the program.
 
-    `mounts` are folders of the workspace, with their paths in the session. `user_id` is the host uid that enter.py
+    `mounts` are folders of the workspace, `read_only` of the machine, with their paths in the session. `user_id` is the host uid that enter.py
     takes (root only).
     """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
@@ -168,13 +169,15 @@ def arguments(
             found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
     linked = [path for path, _ in host.links]
-    found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in mounts)))
+    found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in (*mounts, *read_only))))
     for prefix in host.prefixes:
         found += ["--ro-bind", prefix, prefix]
     for path, target in host.links:
         found += ["--symlink", target, path]
     found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
     found += writable(((workspace, WORKSPACE), *mounts))
+    for source, target in read_only:
+        found += ["--ro-bind", source, target]
     found += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
     return found
 

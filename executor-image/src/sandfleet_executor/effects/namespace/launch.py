@@ -139,7 +139,8 @@ def bubblewrap(
     arguments = bwrap.arguments(
         host,
         workspace=config.workspace,
-        mounts=[(mount.source(config.workspace), mount.target) for mount in mounts],
+        mounts=[(mount.source(config.workspace), mount.target) for mount in mounts if not mount.host],
+        read_only=[(mount.host, mount.target) for mount in mounts if mount.host],
         tmp_bytes=config.limits.tmpfs_bytes,
         user_id=config.user_id,
         data_fds=fds,

@@ -1,5 +1,7 @@
 """The mounts of a session: which are wished, and the open folders of those that its namespace has."""
 
+import asyncio
+import errno
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -29,14 +31,23 @@ class Mounts:
         self._taken = taken
         self._workspace_fd = workspace_fd
         self._threads = threads
+        # In a pod the machine is a node, whose folders are not the caller's.
+        self._is_one_machine = config.listen is None
         self._wished = dict(config.mounts)
         mounts.check(self._wished, taken)
         self._open: dict[Mount, int] = {}
         self._missing: dict[Mount, str] = {}
 
     def folders(self) -> Mapping[Mount, int]:
-        """Of the last namespace, with their descriptors, which stay the owner's."""
-        return self._open
+        """Those of the workspace in the last namespace, with their descriptors, which stay the owner's.
+
+        A folder of the machine is reached through the namespace's own root, where it can only be read.
+        """
+        return {mount: fd for mount, fd in self._open.items() if not mount.host}
+
+    def of_machine(self) -> Sequence[Mount]:
+        """Folders of the machine that the last namespace has."""
+        return [mount for mount in self._open if mount.host]
 
     def told(self) -> Mapping[str, str]:
         """Path → folder, of all that are wished."""
@@ -74,10 +85,39 @@ class Mounts:
 
     async def _try(self, mount: Mount) -> int | str:
         """A descriptor of the folder, or why there is none."""
+        if mount.host:
+            return await self._try_host(mount.host)
         try:
             return await self._threads.run(open_folder, self._workspace_fd, mount.folder)
         except OSError as error:
             return f"{mount.source(WORKSPACE)} cannot be opened as a folder ({error.strerror})"
+
+    async def _try_host(self, path: str) -> int | str:
+        """A descriptor of a folder of the machine that the sandbox's user may read, or why there is none."""
+        if not self._is_one_machine:
+            return "a folder of the machine can be mounted on one machine alone"
+        try:
+            fd = await asyncio.to_thread(_open_host, path)
+        except OSError as error:
+            return f"{path} cannot be opened as a folder ({error.strerror})"
+        try:
+            await self._threads.run(_read, fd)
+        except OSError as error:
+            os.close(fd)
+            return f"the sandbox's user cannot read {path} ({error.strerror}): chmod o+rx"
+        return fd
+
+
+def _open_host(path: str) -> int:
+    """Raises OSError for what is no folder, or lies below a symbolic link."""
+    if os.path.realpath(path) != path:
+        raise OSError(errno.ELOOP, "it is, or lies below, a symbolic link")
+    return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _read(folder_fd: int) -> None:
+    """Raises OSError where the thread's user may not list the folder."""
+    os.close(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd))
 
 
 def open_folder(workspace_fd: int, names: Sequence[bytes]) -> int:

@@ -29,6 +29,9 @@ FREEZE_SECONDS, READ_SECONDS = 5.0, 1.0
 # Listed of a session.
 MAX_PACKAGES, MAX_RUNNING = 2000, 100
 
+# The reason of what is not the sandbox's own.
+HOST_FOLDER = "HostFolder"
+
 
 @dataclass
 class Walk:
@@ -111,6 +114,8 @@ class Saver:
             python, tmp_bytes = await self._looks()
             record = self._suspender.record(contexts.kept)
             async with self._next_ledger() as ledger, self._walked(ledger, base) as (walk, pieces):
+                for mount in self._session.mounts.of_machine():
+                    walk.scan.unsaved.add(mount.target.encode(), HOST_FOLDER)
                 head = self._session.journal.head
                 found = Found(
                     record=record,

@@ -243,7 +243,8 @@ class ToolBroker:
         `takes_many`: calls in one message.
         """
         if not self.brokered:
-            raise NotBrokeredError("cannot serve tools: the sandbox has not the contract brokered")
+            why = "the sandbox has not the contract brokered; create it with tools=…, or with contract='brokered'"
+            raise NotBrokeredError(f"cannot serve tools: {why}")
         self._streams += 1
         before, self._host = self._host, HostStream(self._streams, self._calls, MOST_TOGETHER if takes_many else 1)
         self._answered(self._calls.connect(self._streams, host, tools))

@@ -54,15 +54,18 @@ def listing(mounts: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"path": path} | ({"folder": mounts[path]} if mounts[path] else {}) for path in sorted(mounts)]
 
 
-def check(mounts: Mapping[str, str]) -> None:
-    """Raises FleetError for what an executor would not take. Only it knows where its interpreter is."""
+def check(mounts: Mapping[str, str], *, of_machine: bool = False) -> None:
+    """Raises FleetError for what an executor would not take. Only it knows where its interpreter is.
+
+    `of_machine`: an absolute folder is of the machine, which only executors on one machine take.
+    """
     if len(mounts) > MAX_MOUNTS:
         raise ClaimReason.INVALID_MOUNT.error(f"cannot mount {len(mounts)} folders: the most are {MAX_MOUNTS}")
     size = sum(len(f"{path}{folder}".encode("utf-8", "surrogatepass")) for path, folder in mounts.items())
     if size > MAX_BYTES:
         why = f"their paths are longer than {MAX_BYTES} bytes together"
         raise ClaimReason.INVALID_MOUNT.error(f"cannot mount {len(mounts)} folders: {why}")
-    found = sorted(_names(path, folder) for path, folder in mounts.items())
+    found = sorted(_names(path, folder, of_machine=of_machine) for path, folder in mounts.items())
     for names in found:
         for whose, paths in (("the system", SYSTEM), ("the executor", OWN)):
             if other := next((path for path in paths if _overlap(names, path[1:].split("/"))), ""):
@@ -73,14 +76,15 @@ def check(mounts: Mapping[str, str]) -> None:
             raise _refusal(f"/{'/'.join(second)}", f"it lies in /{'/'.join(first)}, which is mounted as well")
 
 
-def _names(path: str, folder: str) -> list[str]:
+def _names(path: str, folder: str, *, of_machine: bool) -> list[str]:
     """Of the path, if it and the folder are well-formed."""
     if not path.startswith("/"):
         raise _refusal(path, "it has to be an absolute path")
     _check_names(path, path[1:], "")
-    if folder.startswith("/"):
-        raise _refusal(path, f"folder {folder[:80]!a} has to be a path from the workspace on")
-    if folder not in {"", WHOLE}:
+    if folder.startswith("/") and not of_machine:
+        why = "a folder of the caller's machine can be mounted on one machine alone"
+        raise _refusal(path, f"{why}: on a cluster, copy {folder[:80]!a} with files.upload, or keep a workspace")
+    if folder not in {"", WHOLE} and not folder.startswith("/"):
         _check_names(path, folder, f"folder {folder[:80]!a}: ")
     return path[1:].split("/")
 

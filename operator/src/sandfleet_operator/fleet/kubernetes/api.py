@@ -132,9 +132,8 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         if (size := envs_size(claim.envs)) > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} bytes as JSON is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
-        if recipe.wanted is not None:
-            # The executor would refuse what overlaps with the template's, but only after a pod was bound.
-            check_mounts({**recipe.wanted.mounts, **claim.mounts})
+        # The executor would refuse what overlaps with the template's, but only after a pod was bound.
+        check_mounts({**(recipe.wanted.mounts if recipe.wanted is not None else {}), **claim.mounts})
         named, default = (f"{recipe.namespace}/{name}" for name in (claim.queue, DEFAULT_QUEUE))
         queue = self._kubernetes.scheduler.queues.named(named if claim.queue else "", default)
         return replace(

@@ -27,6 +27,8 @@ KEPT = (
 
 def encode_claim(claim: Claim) -> str:
     said = {name: _plain(getattr(claim, name)) for name in KEPT}
+    # A snapshot may be taken on elsewhere, and names no folders of the machine there.
+    said["mounts"] = {path: folder for path, folder in claim.mounts.items() if not folder.startswith("/")}
     return json.dumps({**said, "isolation": claim.min_isolation.name, "limits": asdict(claim.limits)})
 
 
