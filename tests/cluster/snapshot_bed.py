@@ -27,7 +27,7 @@ SAVES = {**SNAPSHOTS, "verbs": ["create", "get", "list", "delete"]}
 MOVES = {**SNAPSHOTS, "verbs": ["get", "list", "export", "import"]}
 # What the chart gives the snapshotter.
 WORKS = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/snapshotter"], "verbs": ["create"]}]
-HOWTO = REPOSITORY / "docs/howto/snapshots.md"
+HOWTO = REPOSITORY / "docs/howto/keep-on-a-cluster.md"
 PROCESSES = ("snapshotter", "fleet", "operator")
 
 
