@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/reference/python.md, the reference of the Python API, from signatures and docstrings.
+"""Write docs/reference/python/, the reference of the Python API, from signatures and docstrings.
 
-With `--check` nothing is written; the exit code is 1 if the page is out of date. It has the public names of
+With `--check` nothing is written; the exit code is 1 if a page is out of date. They and their index, python.md, have the public names of
 `sandfleet`, `sandfleet.codeact` and `sandfleet.driver`, the resources that hang on a sandbox, and the values that their
 signatures name. Everything is read from the source text, so a comment above a field describes it.
 """
@@ -28,6 +28,8 @@ import sandfleet.driver
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference/python.md"
 COLUMNS = 120
+# Names of a page that the index has.
+SHOWN = 12
 EMPTY: Mapping[str, str] = MappingProxyType({})
 RESOURCES = {
     "commands": "_sync.commands.Commands",
@@ -71,6 +73,11 @@ JOURNALS = (
     "journal.sameness.Sameness",
     "journal.sameness.Difference",
 )
+PARTS = PAGE.with_suffix("")
+MADE = """\
+<!-- Made by scripts/python_reference.py from the client's source: change that and run it again. -->
+<!-- page only read: part of a program -->
+"""
 INTRODUCTION = """\
 # The Python API
 
@@ -371,6 +378,7 @@ def of_any(thing: Item) -> list[str]:
 
 def sandboxes() -> list[str]:
     lines = [*heading(2, "Sandbox"), *of_class(item(sandfleet.Sandbox), 3, "sandbox")]
+    lines += heading(2, "Parts of a sandbox")
     for name, path in RESOURCES.items():
         lines += of_class(at(path), 3, f"sandbox.{name}")
     return lines
@@ -405,14 +413,14 @@ def alias(name: str, files: tuple[str, ...]) -> list[str]:
     return found[1].splitlines()
 
 
-def page() -> str:
+def whole() -> str:
     shown = [*HANDLES, *TOOLS, *REVIEWS, "Fleet", *public("values.options"), *public("values.")]
     things = [item(getattr(sandfleet, name)) for name in dict.fromkeys(("Sandbox", *shown))]
     others = named_values([*things, *map(at, RESOURCES.values())])
     options = public("values.options")
     plain = [one for one in things if one.name in set(public("values.")) - {*options, *public("errors")}]
     plain += [one for one in others if one.name not in {*public("errors"), "SandfleetError"}]
-    lines = [*INTRODUCTION.splitlines(), "", *sandboxes()]
+    lines = sandboxes()
     lines += [
         *heading(2, "Handles"),
         *of_names(HANDLES),
@@ -431,17 +439,38 @@ def page() -> str:
     lines += of_names(["SandfleetError"])
     driver = of_room("The driver", "FleetDriver", sandfleet.driver, "driver/task.py", "driver/session.py")
     journals = [*heading(2, "Journals"), *(line for one in map(at, JOURNALS) for line in of_any(one))]
-    return "\n".join([*lines, *agents(), *driver, *journals]).rstrip() + "\n"
+    return "\n".join([*lines, *agents(), *driver, *journals]).rstrip()
+
+
+def pages() -> dict[Path, str]:
+    """The text of each page by its path: one for each part, and the index."""
+    found, rows = {}, []
+    for text in re.split(r"(?m)^(?=## )", whole())[1:]:
+        title, _, rest = text.partition("\n")
+        # Each part is a page of its own: its headings are one level higher.
+        raised = re.sub(r"(?m)^#(?=#+ )", "", rest)
+        path = PARTS / f"{title.removeprefix('## ').lower().replace(' ', '-')}.md"
+        found[path] = f"{title[1:]}\n\n{MADE}\n{raised.strip()}\n"
+        names = [name.strip("`") for name in re.findall(r"(?m)^## (.+)$", raised)]
+        shown = ", ".join(f"`{name}`" for name in names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+        rows.append((f"[{title.removeprefix('## ')}](python/{path.name})", shown))
+    found[PAGE] = "\n".join([*INTRODUCTION.splitlines(), "", *table(("page", "has"), rows)]).rstrip() + "\n"
+    return found
 
 
 def main() -> int:
-    text = page()
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
+    made = pages()
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+    unknown = sorted(set(PARTS.glob("*.md")) - made.keys())
     if sys.argv[1:] == ["--check"]:
-        print(f"{PAGE.relative_to(ROOT)} is out of date: run scripts/python_reference.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(text)
+        for path in (*stale, *unknown):
+            print(f"{path.relative_to(ROOT)} is out of date: run scripts/python_reference.py", file=sys.stderr)
+        return 1 if stale or unknown else 0
+    PARTS.mkdir(exist_ok=True)
+    for path in stale:
+        path.write_text(made[path])
+    for path in unknown:
+        path.unlink()
     return 0
 
 

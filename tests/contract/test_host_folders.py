@@ -46,6 +46,9 @@ async def test_it_is_read_and_not_written(fleet: AsyncFleet, folder: Path) -> No
             # Control: the same can be done to a copy.
             copied = await sandbox.commands.run(f"rm -rf /out/*; cp -r /data/a.csv /data/sub /out; cd /out; {line}")
             assert copied.exit_code == 0, line
+        # Nor after it was made writable in a namespace of the code's own, which the filter of system calls refuses.
+        anew = "unshare -Urm sh -c 'mount -o remount,bind,rw /data; echo y > /data/a.csv'"
+        assert "Operation not permitted" in (await sandbox.commands.run(anew)).stderr
         for call in (sandbox.files.write("/data/a.csv", "z"), sandbox.files.remove("/data/a.csv")):
             with pytest.raises(FilePermission, match="can be written"):
                 await call

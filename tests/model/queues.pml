@@ -1,4 +1,4 @@
-/* Quotas, gangs and preemption (docs/adr/0029): what is admitted, bound, answered and suspended at any instant.
+/* Quotas, gangs and preemption (docs/dev/adr/0029): what is admitted, bound, answered and suspended at any instant.
 
    Each `atomic` is one decision of the leader together with its write, or one act of others; a leader can end between any two of
    them, and the next one has the pods and objects alone. Lost replies and deposed leaders are the matter of claims.pml. Claims 0 and

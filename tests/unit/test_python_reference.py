@@ -8,21 +8,22 @@ import sandfleet.codeact
 from chart.helm_chart import ROOT, loaded
 
 script = loaded(ROOT / "scripts/python_reference.py")
-PAGE = (ROOT / "docs/reference/python.md").read_text()
+PAGES = {path: path.read_text() for path in (script.PAGE, *script.PARTS.glob("*.md"))}
+PAGE = "\n".join(PAGES.values())
 NAMES = [*(name for name in sandfleet.__all__ if not name.startswith(("Async", "__"))), *sandfleet.codeact.__all__]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_public_name_has_its_place(name: str) -> None:
-    heading = rf"(?m)^###+ `?{name}`?$"
+    heading = rf"(?m)^##+ `?{name}`?$"
     in_the_tree_of_errors = rf"(?m)^[│├└─ ]*{name}\b"
     shown = {"Sandbox": "sandbox", "Fleet": "fleet"}.get(name, name)
     assert re.search(heading.replace(name, shown), PAGE) or re.search(in_the_tree_of_errors, PAGE)
 
 
 @pytest.mark.process
-def test_the_page_is_what_the_source_says() -> None:
-    assert script.page() == PAGE
+def test_the_pages_are_what_the_source_says() -> None:
+    assert script.pages() == PAGES
 
 
 DOCSTRING = """\

@@ -1,5 +1,5 @@
 {{- /*
-Objects with the field names of a release before the renaming (docs/adr/0025-crd-conventions.md). The API server would
+Objects with the field names of a release before the renaming (docs/dev/adr/0025-crd-conventions.md). The API server would
 drop these fields without a word as soon as it has the new definitions.
 */}}
 

@@ -1,4 +1,4 @@
-"""Operator and fleet together keep the promises of young claims (docs/adr/0036); without one rule they do not."""
+"""Operator and fleet together keep the promises of young claims (docs/dev/adr/0036); without one rule they do not."""
 
 import os
 

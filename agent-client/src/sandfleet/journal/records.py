@@ -1,4 +1,4 @@
-"""Records of a journal: one line of JSON each, with the SHA-256 of the line before (docs/adr/0049-the-journal.md)."""
+"""Records of a journal: one line of JSON each, with the SHA-256 of the line before (docs/dev/adr/0049)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Kopf handlers: Kopf watches CodeSandboxes and runs one worker for each that changes.
 
 It also watches the operator's own pods, whose heartbeat shows that Kopf's watches live. All other kinds come by the
-reflectors, which cost a fifth for an event and see what is deleted while a watch cannot go on (docs/adr/0034).
+reflectors, which cost a fifth for an event and see what is deleted while a watch cannot go on (docs/dev/adr/0034).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Which objects a store has: the keys below a tenant's prefix, and what is read from them.
 
 PLACE is the tenant; on Kubernetes CLUSTER/NAMESPACE_UID/TENANT, so that no two clusters and no two namespaces of one
-name have the same (docs/adr/0062).
+name have the same (docs/dev/adr/0062).
 
 _owner                    the cluster whose store it is
 PLACE/manifests/ID        a snapshot, or the fence that a collection has put there against a writer that it gave up

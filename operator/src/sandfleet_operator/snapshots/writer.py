@@ -178,7 +178,7 @@ class Writer:
         self._objects.objects.put(self._objects.writer_key(self._run.id), marker)
 
     def _learn(self) -> None:
-        """What is stored already. The marker is there before the trash is read: docs/adr/0054."""
+        """What is stored already. The marker is there before the trash is read: docs/dev/adr/0054."""
         objects, sid = self._objects, self._run.snapshot_id
         trash = objects.trash()
         taken = {name for name, _ in objects.names("manifests")}

@@ -1,4 +1,4 @@
-"""Records of a journal and their chain (docs/adr/0049). A record is one line of JSON; its hash is that of the line."""
+"""Records of a journal and their chain (docs/dev/adr/0049). A record is one line of JSON; its hash is of the line."""
 
 import hashlib
 import json

@@ -1,7 +1,7 @@
 """Whether the queue of a CodeSandbox lets it have a pod, and whether the sandbox counts against the queue's quota.
 
 The fleet decides, and writes its decision into `status.admission`. The operator makes no pod against it, and says it as
-the condition Admitted (docs/adr/0029-the-fleet-admits-the-operator-says-so.md). Both read it here.
+the condition Admitted (docs/dev/adr/0029-the-fleet-admits-the-operator-says-so.md). Both read it here.
 """
 
 from collections.abc import Collection

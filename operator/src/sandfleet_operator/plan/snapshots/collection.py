@@ -1,4 +1,4 @@
-"""What a collection may remove, and when. docs/adr/0054 says why this order is safe without a clock.
+"""What a collection may remove, and when. docs/dev/adr/0054 says why this order is safe without a clock.
 
 A pack is needed while a manifest that is not in the trash names it, or while its writer runs. A writer may build on a
 snapshot that goes to the trash meanwhile; so a collection first notes what is in the trash, then who writes, and

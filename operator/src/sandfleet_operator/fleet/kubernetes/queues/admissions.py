@@ -1,4 +1,4 @@
-"""Admits the CodeSandboxes whose pods the operator makes, by `status.admission` (docs/adr/0029).
+"""Admits the CodeSandboxes whose pods the operator makes, by `status.admission` (docs/dev/adr/0029).
 
 An object counts against its queue's quota from before `Admitted` is written until `Pending` is, or until the object and
 its pod are gone, or it has expired and lost its pod. So no crash between a decision and its write leaves too little
