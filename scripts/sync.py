@@ -65,7 +65,6 @@ INTERNAL = {
     "restore_snapshot",
     "spans",
     "take_snapshot",
-    "with_pid",
 }
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
@@ -418,11 +417,14 @@ def generated() -> Iterator[tuple[Path, str]]:
             writer.write_class(writer.source.find(class_name))
         yield OUT / f"{name}.py", formatted(writer.module_text(), name)
     writer = Writer(Source.read("sandfleet._by_id"))
-    # Classes of its own it has none.
+    sandboxes = Source.read("sandfleet.sandbox")
+    writer.source.imports = sandboxes.imports | writer.source.imports
+    # Classes of its own the module has none.
     owner = ast.ClassDef("AsyncStates", [], [], [], [])
-    for node in writer.source.tree.body:
-        if isinstance(node, ast.AsyncFunctionDef) and node.name.endswith("_by_id"):
-            Call(writer, owner, node, writer.source.module, listening=False).write_function()
+    for source in (writer.source, sandboxes):
+        for node in source.tree.body:
+            if isinstance(node, ast.AsyncFunctionDef) and node.name.endswith("_by_id"):
+                Call(writer, owner, node, source.module, listening=False).write_function()
     yield OUT / "by_id.py", formatted(writer.module_text(), "by_id")
 
 

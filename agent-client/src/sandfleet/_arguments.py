@@ -44,6 +44,20 @@ _LATE = {
     "Snapshot": "sandfleet.values.suspension",
     "ToolPolicy": "sandfleet.values.tools",
 }
+# What options are called where users come from.
+_ELSEWHERE = {
+    "allow_internet_access": "egress",
+    "auto_pause": "on_timeout",
+    "cpu": "cpus",
+    "env_vars": "envs",
+    "image": "template",
+    "lifecycle": "on_timeout",
+    "metadata": "labels",
+    "network": "egress",
+    "secrets": "credentials",
+    "volumes": "mounts",
+    "workdir": "cwd",
+}
 # Classes whose objects users make: their fields are checked as arguments are.
 _REQUESTS = ("Autosave", "Header", "Limits", "Probe", "ServiceSpec")
 
@@ -119,8 +133,8 @@ class _Signature:
     def _unknown(self, name: str) -> None:
         # Without options, Python says it.
         if self._options:
-            near = difflib.get_close_matches(name, self._named, 1)
-            hint = f": did you mean {near[0]}?" if near else ""
+            near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, self._named, 1)
+            hint = f": did you mean {near[0]}?" if near and near[0] in self._named else ""
             raise TypeError(f"{self._function.__name__}() got an unexpected keyword argument {name!r}{hint}")
 
     def _read(self) -> tuple[tuple[str, Kind], ...]:

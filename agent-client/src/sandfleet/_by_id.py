@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from sandfleet._arguments import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from sandfleet._fleets.fleet import AsyncFleet
-    from sandfleet.sandbox import AsyncSandbox
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Snapshot, Suspension
 
@@ -67,27 +66,6 @@ async def snapshot_by_id(
     return await snapshots.get(
         await snapshots.take_snapshot(sandbox_id, name=name, labels=labels or {}, reason="manual")
     )
-
-
-@checked
-async def fork_by_id(
-    sandbox_id: str,
-    count: int = 1,
-    *,
-    timeout: float | None = None,
-    envs: Mapping[str, str] | None = None,
-    mounts: Mapping[str, str] | Sequence[str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    fleet: AsyncFleet | None = None,
-) -> tuple[AsyncSandbox, ...]:
-    """Make copies of the sandbox of this id, as its own `fork` does. Raises what `connect` and `fork` raise."""
-    from sandfleet.sandbox import AsyncSandbox
-
-    origin = await AsyncSandbox.connect(sandbox_id, fleet=fleet)
-    try:
-        return await origin.fork(count, timeout=timeout, envs=envs, mounts=mounts, labels=labels)
-    finally:
-        await origin.close()
 
 
 async def _fleet_of(sandbox_id: str) -> AsyncFleet:

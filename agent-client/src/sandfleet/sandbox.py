@@ -9,6 +9,7 @@ from sandfleet._arguments import checked
 from sandfleet._by_id import get_info_by_id, kill_by_id, set_timeout_by_id, suspend_by_id
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.resources.egress import HasEgress
+from sandfleet.resources.outside import HasPorts, HasUsage
 from sandfleet.resources.skills import HasSkills
 from sandfleet.resources.snapshots import HasSnapshots
 from sandfleet.tools.serving import ServesTools
@@ -26,7 +27,7 @@ from sandfleet.values.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
@@ -36,20 +37,17 @@ if TYPE_CHECKING:
     from sandfleet.resources.commands import AsyncCommands
     from sandfleet.resources.files.files import AsyncFiles
     from sandfleet.resources.journal import AsyncJournal
-    from sandfleet.resources.ports import AsyncForward, Forwards, OnError
     from sandfleet.resources.pty import AsyncPty
     from sandfleet.resources.services import AsyncServices
     from sandfleet.resources.tables import AsyncContextHandle, AsyncTables
     from sandfleet.resources.variables import AsyncStates
     from sandfleet.tools.server import AsyncToolServer
-    from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
     from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Suspension
     from sandfleet.values.tools import AnyTool
-    from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
 Made = TypeVar("Made", bound="AsyncSandbox")
@@ -81,10 +79,7 @@ async def _create(
     lease = options.get("timeout", None if like else DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-    link.preemptions.listener = options.get("on_preempted")
-    link.wakes = any(options.get(name, "end") != "end" for name in ("on_idle", "on_timeout"))
-    if cwd := options.get("cwd"):
-        link.cwd = cwd if cwd.startswith("/") else f"/workspace/{cwd}"
+    _settle(link, options)
     made = cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
     if keep_alive is None and fleet.address == embedded.running():
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
@@ -100,6 +95,14 @@ async def _create(
         await made.kill()
         raise
     return made
+
+
+def _settle(link: Link, options: CreateOptions) -> None:
+    """Tell the link of a sandbox that was just claimed what its client wants of it."""
+    link.preemptions.listener = options.get("on_preempted")
+    link.wakes = any(options.get(name, "end") != "end" for name in ("on_idle", "on_timeout"))
+    if cwd := options.get("cwd"):
+        link.cwd = cwd if cwd.startswith("/") else f"/workspace/{cwd}"
 
 
 async def _equip(made: AsyncSandbox, tools: Sequence[AnyTool], options: CreateOptions) -> None:
@@ -158,7 +161,26 @@ async def _connect(
     return made
 
 
-class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
+@checked
+async def fork_by_id(
+    sandbox_id: str,
+    count: int = 1,
+    *,
+    timeout: float | None = None,
+    envs: Mapping[str, str] | None = None,
+    mounts: Mapping[str, str] | Sequence[str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    fleet: AsyncFleet | None = None,
+) -> tuple[AsyncSandbox, ...]:
+    """Make copies of the sandbox of this id, as its own `fork` does. Raises what `connect` and `fork` raise."""
+    origin = await AsyncSandbox.connect(sandbox_id, fleet=fleet)
+    try:
+        return await origin.fork(count, timeout=timeout, envs=envs, mounts=mounts, labels=labels)
+    finally:
+        await origin.close()
+
+
+class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress, HasPorts, HasUsage):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -252,12 +274,6 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
     def on_review(self) -> OnReview | None:
         """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
         return self._reviewing.on_review if self._reviewing else None
-
-    @cached_property
-    def _forwards(self) -> Forwards:
-        from sandfleet.resources.ports import Forwards
-
-        return Forwards(self._link)
 
     @classmethod
     @checked
@@ -426,24 +442,31 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         await self._stop_tools()
         await self._link.close()
 
+    @also_by_id(fork_by_id)
     @checked
-    async def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> AsyncForward:
-        """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        timeout: float | None = None,
+        envs: Mapping[str, str] | None = None,
+        mounts: Mapping[str, str] | Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> tuple[AsyncSandbox, ...]:
+        """Make sandboxes with the same files, variables and services: all of them, or none.
 
-        port        on the sandbox's loopback; whether a program listens there is found out with each connection.
-        local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
-                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
-                    the sandbox. The program that connected sees a reset.
+        One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
+        and all that this one was created with: its namespace, template, contract and limits, its environment, mounts
+        and labels, what it may reach, its queue, and what becomes of it when it is idle or lost.
 
-        Raises InvalidArgument (no such port), OSError (the local port is taken).
+        timeout  the lease of each in seconds; None means as at the claim of this one.
+        envs, mounts, labels
+                 as of `create`: they come beside those of this one, and count before them.
+
+        Raises what `snapshot` and `create` raise.
         """
-        return await self._forwards.open(port, local_port=local_port, on_error=on_error)
-
-    @checked
-    async def get_host(self, port: int) -> str:
-        """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
-        return await self._forwards.host(port)
+        given = {"timeout": timeout, "envs": envs, "mounts": mounts, "labels": labels}
+        return await self._forked(count, given)
 
     @also_by_id(get_info_by_id)
     async def get_info(self) -> SandboxInfo:
@@ -463,35 +486,6 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress):
         renewed = await self._link.renew(timeout)
         self._link.lease.lasts(timeout)
         return renewed
-
-    async def usage(self) -> SandboxUsage:
-        """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
-        from sandfleet.resources.usage import ask
-
-        return await ask(self._link)
-
-    @checked
-    async def watch_usage(self, interval: float = 1.0) -> AsyncIterator[SandboxUsage]:
-        """Yield what the sandbox and each of its running executions use, until the sandbox ends or falls asleep.
-
-        At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
-        not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
-        """
-        from sandfleet.resources.usage import watch
-
-        async for usage in watch(self._link, interval):
-            yield usage
-
-    async def environment(self) -> Environment:
-        """List languages, packages with their origin, and what is the same in each run. Raises PreconditionFailed."""
-        return await self._link.environment()
-
-    async def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
-
-        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
-        """
-        return await self._link.health()
 
     @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:

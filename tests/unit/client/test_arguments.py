@@ -29,7 +29,7 @@ CREATE = [
     ({"mounts": {"/app": None}}, "mounts['/app'] has to be text, not None"),
     ({"mounts": {SURROGATE: ""}}, "mounts: each name in it holds what is no character"),
     ({"labels": {"a": SURROGATE}}, "labels['a'] holds what is no character (a lone surrogate at 1)"),
-    ({"limits": {"memory_bytes": 1}}, "limits has to be a Limits, not dict"),
+    ({"limits": 1}, "limits has to be a Limits or a mapping of text to text, not int"),
     ({"limits": Limits(memory_bytes="1G")}, "limits.memory_bytes has to be a whole number, not str"),
     ({"keep_alive": "yes"}, "keep_alive has to be True or False, not"),
     ({"autosave": 1}, "autosave has to be True, False or an Autosave, not int"),
@@ -104,6 +104,12 @@ async def test_a_call_refuses(fake: FakeFleet, call, says: str) -> None:
             await call(sandbox)
         assert len(fake.calls) == before
     assert f"(): {says}" in refused.value.message
+
+
+async def test_a_name_of_elsewhere_says_what_it_is_called_here(fake: FakeFleet) -> None:
+    for name, here in (("metadata", "labels"), ("workdir", "cwd"), ("on_timout", "on_timeout")):
+        with pytest.raises(TypeError, match=f"'{name}': did you mean {here}"):
+            await AsyncSandbox.create(**{name: {}})
 
 
 def test_the_sync_client_refuses_the_same() -> None:

@@ -154,7 +154,7 @@ async def test_a_handle_says_whether_its_command_runs() -> None:
         (FileInfo("/workspace/a.csv", FileType.FILE, 1234, 0o644, None), "FileInfo(/workspace/a.csv, file, 1,234 bytes)"),
         (SandboxInfo("box", state="claimed", template="python"), "SandboxInfo(box, claimed, python, isolation unknown)"),
         (Snapshot("s1", "before", "box", entries=4), "Snapshot(s1, before, sandbox box, 4 entries, 0 bytes)"),
-        (SandboxUsage(5 << 20, 0, 2, 0.0, 0), "SandboxUsage(5 MiB now, 0 MiB at most, 0.00 s of CPU, 2 processes, 0 executions)"),
+        (SandboxUsage(5 << 20, 0, 2, 0.0, 0, cpus=2.0), "SandboxUsage(5 MiB now, 0 MiB at most, 0.00 s of 2 CPUs, 2 processes, 0 executions)"),
         (Environment("3.11.7", "Linux", {"python": "3.11.7", "bash": "5"}), "Environment(Python 3.11.7, python, bash, 0 packages)"),
         (Suspension("box", contexts=(KeptContext("default", "python", 3),)), "Suspension(box, default: 3 variables)"),
     ],

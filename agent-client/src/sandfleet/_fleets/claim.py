@@ -52,7 +52,7 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 def in_full(options: CreateOptions) -> CreateOptions:
-    """Write what is short in options of a claim in full: `env`, `limits`, `memory` and `cpus`. Raises InvalidArgument."""
+    """Write `env`, `limits`, `memory` and `cpus` of a claim in full. Raises InvalidArgument."""
     env, limits = options.get("env"), options.get("limits")
     if env:
         options = {**options, "envs": {**env, **(options.get("envs") or {})}}
@@ -175,7 +175,7 @@ def _mounts(wished: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
 
 
 def _of_host(path: str, folder: str) -> str:
-    """Return the absolute path of a folder of this machine, which the fleet mounts read-only. Raises InvalidArgument."""
+    """Return the absolute path of a folder of this machine. Raises InvalidArgument."""
     found = Path(folder).expanduser().resolve()
     if not found.is_dir():
         raise InvalidArgument(f"cannot mount {path}: {folder} is no folder of this machine", subject=path)

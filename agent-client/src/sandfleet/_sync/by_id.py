@@ -71,8 +71,8 @@ def fork_by_id(
     fleet: Fleet | None = None,
 ) -> tuple[Sandbox, ...]:
     """Make copies of the sandbox of this id, as its own `fork` does. Raises what `connect` and `fork` raise."""
-    from sandfleet._by_id import fork_by_id as original
     from sandfleet._sync.sandbox import Sandbox
+    from sandfleet.sandbox import fork_by_id as original
 
     return tuple(
         map(

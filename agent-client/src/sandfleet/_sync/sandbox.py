@@ -304,24 +304,31 @@ class Sandbox:
         """Close the connection without ending the sandbox, and stop renewing its lease."""
         return run(self._async.close())
 
-    def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
-        """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
+    @also_by_id(fork_by_id)
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        timeout: float | None = None,
+        envs: Mapping[str, str] | None = None,
+        mounts: Mapping[str, str] | Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> tuple[Sandbox, ...]:
+        """Make sandboxes with the same files, variables and services: all of them, or none.
 
-        port        on the sandbox's loopback; whether a program listens there is found out with each connection.
-        local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
-                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
-                    the sandbox. The program that connected sees a reset.
+        One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
+        and all that this one was created with: its namespace, template, contract and limits, its environment, mounts
+        and labels, what it may reach, its queue, and what becomes of it when it is idle or lost.
 
-        Raises InvalidArgument (no such port), OSError (the local port is taken).
+        timeout  the lease of each in seconds; None means as at the claim of this one.
+        envs, mounts, labels
+                 as of `create`: they come beside those of this one, and count before them.
+
+        Raises what `snapshot` and `create` raise.
         """
-        from sandfleet._sync.ports import Forward
-
-        return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))
-
-    def get_host(self, port: int) -> str:
-        """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
-        return run(self._async.get_host(port))
+        return tuple(
+            map(type(self), run(self._async.fork(count, timeout=timeout, envs=envs, mounts=mounts, labels=labels)))
+        )
 
     @also_by_id(get_info_by_id)
     def get_info(self) -> SandboxInfo:
@@ -338,29 +345,6 @@ class Sandbox:
         The class has the same call by id: `Sandbox.set_timeout(sandbox_id, timeout)`.
         """
         return run(self._async.set_timeout(timeout))
-
-    def usage(self) -> SandboxUsage:
-        """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
-        return run(self._async.usage())
-
-    def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
-        """Yield what the sandbox and each of its running executions use, until the sandbox ends or falls asleep.
-
-        At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
-        not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
-        """
-        return iterate(self._async.watch_usage(interval))
-
-    def environment(self) -> Environment:
-        """List languages, packages with their origin, and what is the same in each run. Raises PreconditionFailed."""
-        return run(self._async.environment())
-
-    def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
-
-        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
-        """
-        return run(self._async.health())
 
     def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.
@@ -527,32 +511,6 @@ class Sandbox:
         """
         return run(self._async.rollback(snapshot, force=force))
 
-    @also_by_id(fork_by_id)
-    def fork(
-        self,
-        count: int = 1,
-        *,
-        timeout: float | None = None,
-        envs: Mapping[str, str] | None = None,
-        mounts: Mapping[str, str] | Sequence[str] | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> tuple[Sandbox, ...]:
-        """Make sandboxes with the same files, variables and services: all of them, or none.
-
-        One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
-        and all that this one was created with: its namespace, template, contract and limits, its environment, mounts
-        and labels, what it may reach, its queue, and what becomes of it when it is idle or lost.
-
-        timeout  the lease of each in seconds; None means as at the claim of this one.
-        envs, mounts, labels
-                 as of `create`: they come beside those of this one, and count before them.
-
-        Raises what `snapshot` and `create` raise.
-        """
-        return tuple(
-            map(type(self), run(self._async.fork(count, timeout=timeout, envs=envs, mounts=mounts, labels=labels)))
-        )
-
     def get_egress(self) -> EgressReport:
         """Return what the sandbox may reach by name, and what its programs have reached or were refused.
 
@@ -574,3 +532,45 @@ class Sandbox:
         (`get_info().egress` says which), and on one machine without `egress`. Raises SandboxEnded.
         """
         return run(self._async.wait_for_egress(timeout))
+
+    def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
+        """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
+
+        port        on the sandbox's loopback; whether a program listens there is found out with each connection.
+        local_port  on 127.0.0.1; 0 means a free port.
+        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
+                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
+                    the sandbox. The program that connected sees a reset.
+
+        Raises InvalidArgument (no such port), OSError (the local port is taken).
+        """
+        from sandfleet._sync.ports import Forward
+
+        return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))
+
+    def get_host(self, port: int) -> str:
+        """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
+        return run(self._async.get_host(port))
+
+    def usage(self) -> SandboxUsage:
+        """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
+        return run(self._async.usage())
+
+    def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
+        """Yield what the sandbox and each of its running executions use, until the sandbox ends or falls asleep.
+
+        At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
+        not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
+        """
+        return iterate(self._async.watch_usage(interval))
+
+    def environment(self) -> Environment:
+        """List languages, packages with their origin, and what is the same in each run. Raises PreconditionFailed."""
+        return run(self._async.environment())
+
+    def health(self) -> Health:
+        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
+
+        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
+        """
+        return run(self._async.health())

@@ -41,14 +41,21 @@ class AsyncCommandHandle:
     deadline does, and so does the end of a `with` block around the handle.
     """
 
-    def __init__(self, link: Link, stream: ExecutionStream, listeners: Listeners, stdin: bytes | str | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        stream: ExecutionStream,
+        listeners: Listeners,
+        stdin: bytes | str | None,
+        pid: int | None = None,
+    ) -> None:
         """Use `commands.run(…, background=True)`."""
         self._link = link
         self._stream = stream
         self._listeners = listeners
         self._feeding = asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
         self._pieces = stream.pieces()
-        self._pid: int | None = None
+        self._pid = pid
         self._turn = asyncio.Lock()
         self._next: asyncio.Future[Piece] | None = None
 
@@ -65,13 +72,6 @@ class AsyncCommandHandle:
     def pid(self) -> int | None:
         """The process id inside the sandbox; None for a command that had ended when it was asked for."""
         return self._pid
-
-    async def with_pid(self) -> Self:
-        """Ask for the process id."""
-        self._pid = next(
-            (each.pid for each in await running(self._link) if each.execution_id == self.execution_id), None
-        )
-        return self
 
     async def __aenter__(self) -> Self:
         return self
@@ -200,7 +200,7 @@ class AsyncCommands:
         listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"))
         with intent(options.get("intent")):
             if background:
-                return await (await self._start(request, listeners, options)).with_pid()
+                return await self._start(request, listeners, options, known=True)
             return await self._run(request, listeners, options, check=check)
 
     @checked
@@ -221,7 +221,8 @@ class AsyncCommands:
         collector = EventCollector(await self._id_of(execution_id), keep_bytes=True)
         stream = ExecutionStream(self._link, collector, None, COMMANDS)
         await stream.attach()
-        return await AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None).with_pid()
+        pid = await pid_of(self._link, collector.execution_id)
+        return AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None, pid)
 
     @checked
     async def kill(self, command: str | int | AsyncCommandHandle) -> bool:
@@ -247,15 +248,17 @@ class AsyncCommands:
         return await running(self._link)
 
     async def _start(
-        self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions
+        self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions, *, known: bool = False
     ) -> AsyncCommandHandle:
+        """Start a command; `known`: its process id is asked for."""
         collector = EventCollector(
             request.execution_id, output_limit=request.output_limit_bytes or None, keep_bytes=True
         )
         stream = ExecutionStream(self._link, collector, options.get("timeout"), COMMANDS)
         await stream.open(request)
         stdin = options.get("stdin")
-        return AsyncCommandHandle(self._link, stream, listeners, None if isinstance(stdin, bool) else stdin)
+        pid = await pid_of(self._link, request.execution_id) if known else None
+        return AsyncCommandHandle(self._link, stream, listeners, None if isinstance(stdin, bool) else stdin, pid)
 
     async def _run(
         self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions, *, check: bool
@@ -278,6 +281,11 @@ async def running(link: Link) -> tuple[RunningCommand, ...]:
     """List the commands of a sandbox that are running."""
     answer = await link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
     return tuple(convert.command(message) for message in answer.commands)
+
+
+async def pid_of(link: Link, execution_id: str) -> int | None:
+    """Return the process id of a running command; None of one that has ended."""
+    return next((each.pid for each in await running(link) if each.execution_id == execution_id), 0) or None
 
 
 async def _signal(link: Link, execution_id: str, number: int) -> bool:

@@ -11,7 +11,7 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.events import EventCollector, Output
 from sandfleet._wire.stream import COMMANDS, ExecutionStream
-from sandfleet.resources.commands import AsyncCommandHandle, Command
+from sandfleet.resources.commands import AsyncCommandHandle, Command, pid_of
 from sandfleet.resources.contexts import Listeners
 from sandfleet.values.execution import CommandOutput, Stream
 from sandfleet.values.options import FileText
@@ -31,10 +31,10 @@ class AsyncPtyHandle:
     Dropping the handle does not end the program; its deadline does, and the end of a `with` block around the handle.
     """
 
-    def __init__(self, link: Link, stream: ExecutionStream) -> None:
+    def __init__(self, link: Link, stream: ExecutionStream, pid: int | None) -> None:
         """Use `sandbox.pty.create`."""
         self._link = link
-        self._handle = AsyncCommandHandle(link, stream, Listeners(None, None), None)
+        self._handle = AsyncCommandHandle(link, stream, Listeners(None, None), None, pid)
 
     def __repr__(self) -> str:
         return repr(self._handle).replace("AsyncCommandHandle", type(self).__name__, 1)
@@ -48,11 +48,6 @@ class AsyncPtyHandle:
     def pid(self) -> int | None:
         """The program's process id inside the sandbox; None for one that had ended when it was asked for."""
         return self._handle.pid
-
-    async def with_pid(self) -> Self:
-        """Ask for the process id."""
-        await self._handle.with_pid()
-        return self
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,7 +141,7 @@ class AsyncPty:
         )
         stream = ExecutionStream(self._link, _passing_on(request.execution_id), timeout, COMMANDS)
         await stream.open(request)
-        return await AsyncPtyHandle(self._link, stream).with_pid()
+        return AsyncPtyHandle(self._link, stream, await pid_of(self._link, request.execution_id))
 
     @checked
     async def connect(self, execution_id: str, *, rows: int = 0, cols: int = 0) -> AsyncPtyHandle:
@@ -159,7 +154,7 @@ class AsyncPty:
         """
         stream = ExecutionStream(self._link, _passing_on(execution_id), None, COMMANDS)
         await stream.attach()
-        handle = await AsyncPtyHandle(self._link, stream).with_pid()
+        handle = AsyncPtyHandle(self._link, stream, await pid_of(self._link, execution_id))
         if rows or cols:
             await handle.resize(rows, cols)
         return handle

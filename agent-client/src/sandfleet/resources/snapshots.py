@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sandfleet._arguments import checked
-from sandfleet._by_id import fork_by_id, snapshot_by_id
+from sandfleet._by_id import snapshot_by_id
 from sandfleet._calls import also_by_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from sandfleet._wire.link import Link
-    from sandfleet.sandbox import AsyncSandbox
     from sandfleet.values.suspension import Restoration, Resumption, Snapshot
 
 
@@ -77,33 +76,11 @@ class HasSnapshots:
         back: Restoration = await self._snapshots.restore_snapshot(self._link.sandbox_id, snapshot, force=force)
         return back
 
-    @also_by_id(fork_by_id)
-    @checked
-    async def fork(
-        self,
-        count: int = 1,
-        *,
-        timeout: float | None = None,
-        envs: Mapping[str, str] | None = None,
-        mounts: Mapping[str, str] | Sequence[str] | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> tuple[AsyncSandbox, ...]:
-        """Make sandboxes with the same files, variables and services: all of them, or none.
-
-        One snapshot is taken and restored `count` times, then deleted. Each sandbox has an id and a lease of its own,
-        and all that this one was created with: its namespace, template, contract and limits, its environment, mounts
-        and labels, what it may reach, its queue, and what becomes of it when it is idle or lost.
-
-        timeout  the lease of each in seconds; None means as at the claim of this one.
-        envs, mounts, labels
-                 as of `create`: they come beside those of this one, and count before them.
-
-        Raises what `snapshot` and `create` raise.
-        """
+    async def _forked(self, count: int, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Take a snapshot, claim sandboxes that begin with it, and delete it."""
         import asyncio
 
         # Options that are not given are not said: the fleet takes them from the claim of this sandbox.
-        given = {"timeout": timeout, "envs": envs, "mounts": mounts, "labels": labels}
         options: Any = {name: value for name, value in given.items() if value is not None}
         taken = await self._taken("", {}, "fork")
         options |= {"namespace": self._namespace or None, "snapshot": taken}

@@ -232,9 +232,10 @@ class Result:
 
     @property
     def rows(self) -> list[dict[str, Any]] | None:
-        """Rows of a frame by the names of its columns: of Python's where `run_code(rows=)` asks for them, of SQL's always.
+        """Rows of a frame, by the names of its columns.
 
-        At most that many, or those that SQL shows. Columns of one name are told apart by a number. None for all else.
+        Those of Python's frames come where `run_code(rows=)` asks for them, those of SQL always, as many as it shows.
+        Columns of one name are told apart by a number. None for all else.
         """
         try:
             said = json.loads(self.json or "")

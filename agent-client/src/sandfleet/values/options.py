@@ -57,24 +57,25 @@ class CreateOptions(TypedDict, total=False):
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
     on_idle         "end" it then, or "suspend" it, or suspend it into a "snapshot". A call of the object that has made
                     it resumes it, and waits for that.
-    on_timeout      the same when its lease is over: what runs then is ended. A sandbox whose lease this process renews for
-                    as long as its object lives (see `keep_alive`) gets there only after that.
+    on_timeout      the same when its lease is over: what runs then is ended. A sandbox whose lease this process renews
+                    for as long as its object lives (see `keep_alive`) gets there only after that.
     recovery        what a session goes on with whose executor is lost: "workspace", its files, or "snapshot", its last
                     automatic snapshot: files, variables and services of one moment. The next cell is told what is
                     undone (notice WentBack). Where the fleet is lost as well, `resume` takes it on from there.
     snapshot_period seconds between two automatic snapshots of a session that is used; 300 by default, 1 at least,
                     on a cluster 60.
     envs            environment variables of all code in the sandbox; `env` is the same.
-    cwd             where contexts, commands and terminals of this object begin, from /workspace on; it is made where it is
-                    missing. Paths that a call names begin at /workspace as ever.
+    cwd             where contexts, commands and terminals of this object begin, from /workspace on; it is made where it
+                    is missing. Paths that a call names begin at /workspace as ever.
     mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
-                    On one machine also folders of it, to read alone: {"/data": "./big"}, "../big", "~/big" or "/srv/big".
+                    On one machine also folders of it, to read alone: {"/data": "./big"}, or "../big", "~/big",
+                    "/srv/big".
     queue           wait in this queue and use its quota; "" means the queue "default" where there is one, else none.
     priority        a priority class of the queue; "" means its last.
     labels          labels of the sandbox, for `list`.
-    limits          limits below the template's: a `Limits`, or in plain words {"memory": "4Gi", "cpus": 2, "disk": "1Gi",
-                    "processes": 64, "timeout": 60}, with its other fields by their names.
+    limits          limits below the template's: a `Limits`, or in plain words {"memory": "4Gi", "cpus": 2,
+                    "disk": "1Gi", "processes": 64, "timeout": 60}, with its other fields by their names.
     memory          short for `limits=Limits(memory_bytes=…)`: bytes, or a text as "4Gi" or "500M".
     cpus            short for `limits=Limits(cpus=…)`: processors that all code together may keep busy.
     isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is

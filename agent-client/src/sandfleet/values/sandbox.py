@@ -80,7 +80,7 @@ class Limits:
         said = (
             f"{name.removesuffix('_bytes').replace('_', ' ')} {_show.size(value) if name.endswith('_bytes') else f'{value:g}'}"
             for name, value in given.items()
-            if value
+            if value and isinstance(value, (int, float))
         )
         return _show.short("Limits", *said)
 

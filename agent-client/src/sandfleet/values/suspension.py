@@ -120,7 +120,8 @@ class UnsavedFile:
     """A file that is not in a snapshot, or not as it was. `path` is relative to /workspace.
 
     reason  one word: Socket, Device, Pipe, PermissionDenied, TooDeep, Vanished, Changed (it changed while it was read),
-            Attributes, ReadFailed, HostFolder (a folder of the machine; `path` is absolute); of a restore NotSupported (the file system does not take its attributes).
+            Attributes, ReadFailed, HostFolder (a folder of the machine; `path` is absolute); of a restore NotSupported
+            (the file system does not take its attributes).
     """
 
     path: str

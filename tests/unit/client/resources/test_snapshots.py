@@ -29,7 +29,7 @@ class Sandbox(HasSnapshots):
     def __init__(self, sandbox_id):
         self.store, self.made, self.killed = Store(), [], []
         fleet = SimpleNamespace(snapshots=self.store)
-        self._link = SimpleNamespace(sandbox_id=sandbox_id, fleet=fleet, wakes=True)
+        self._link = SimpleNamespace(sandbox_id=sandbox_id, fleet=fleet, wakes=True, cwd="")
 
     async def _copy(self, template, fleet, options, origin):
         if len(self.made) == 2:

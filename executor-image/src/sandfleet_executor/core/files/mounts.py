@@ -53,7 +53,7 @@ class Mount:
 
     @classmethod
     def of(cls, path: str, folder: str) -> Self:
-        """An empty `folder` is the path below the workspace, and an absolute one is of the machine. Raises BadRequest."""
+        """An empty `folder` is the path below the workspace, an absolute one is of the machine. Raises BadRequest."""
         if not path.startswith("/"):
             raise _refusal(path, "it has to be an absolute path")
         names = _names(path, path[1:])

@@ -145,8 +145,8 @@ def arguments(
 ) -> list[str]:
     """The arguments of bwrap, up to the program.
 
-    `mounts` are folders of the workspace, `read_only` of the machine, with their paths in the session. `user_id` is the host uid that enter.py
-    takes (root only).
+    `mounts` are folders of the workspace, `read_only` of the machine, with their paths in the session. `user_id` is the
+    host uid that enter.py takes (root only).
     """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
     if not (host.is_root and user_id):

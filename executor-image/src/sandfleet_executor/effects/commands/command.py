@@ -101,6 +101,8 @@ class Command:
         self._stdin = -1
         self._writing = asyncio.Lock()
         self._pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        # Nothing is waited for before that.
+        self._starting = False
         # The terminal exists, or it is certain that it will not.
         self._begun = asyncio.Event()
 
@@ -119,6 +121,7 @@ class Command:
             self._meter.close(verdicts.denied(decision))
             self._close()
             return
+        self._starting = True
         try:
             namespace = await self._session.namespace()
             self._child = await self._start(namespace)
@@ -183,7 +186,7 @@ class Command:
 
         The supervisor tells it after the start, when the program may have written already.
         """
-        if self._child:
+        if self._starting:
             await asyncio.wait((self._pid,), timeout=PID_SECONDS)
         return self._pid.result() if self._pid.done() else 0
 

@@ -1,6 +1,7 @@
 """Fills a session from a snapshot: files and variables beside those that are there, then all at once in their place."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from sandfleet_executor.core.suspension.record import InUseError, Record
 from sandfleet_executor.effects.contexts.state_store import RESTORING, SUSPENDED, Draft, StateStore
 from sandfleet_executor.effects.files.files import new_partial_name
 from sandfleet_executor.effects.files.threads import FileThreads
+from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.snapshots import swap
 from sandfleet_executor.effects.snapshots.fill import Filled, Filler
@@ -194,6 +196,10 @@ class Restorer:
         if self._session.mounts.folders():
             # They lead to the folders that were there before.
             await self._session.namespaces.close()
+        if self._session.mounts.of_machine():
+            # The files API finds those in a namespace alone.
+            with contextlib.suppress(NamespaceError):
+                await self._session.namespaces.get()
         return mark
 
     async def _put_in_place(self, record: Record, filled: Filled) -> tuple[str, ...]:
