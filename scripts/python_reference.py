@@ -3,7 +3,8 @@
 
 With `--check` nothing is written; the exit code is 1 if a page is out of date. The pages and their index, python.md,
 have the public names of `sandfleet`, `sandfleet.codeact` and `sandfleet.driver`, the resources that hang on a sandbox,
-and the values that their signatures name. Everything is read from the source text, so a comment above a field describes it.
+and the values that their signatures name. Everything is read from the source text, so a comment above a field
+describes it.
 """
 
 from __future__ import annotations
