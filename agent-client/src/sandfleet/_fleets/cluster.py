@@ -342,14 +342,15 @@ def _kubectl(program: str, *arguments: str) -> str:
     if done.returncode:
         # The lines before the last one are its attempts.
         said = done.stderr.strip().rpartition("\n")[2][:_SAID_LIMIT]
+        if "current-context" in said or "localhost:8080" in said:
+            why = "set KUBECONFIG, or choose a context with `kubectl config use-context`"
+            raise _error(f"no fleet is named, and kubectl knows no cluster: {why}", "KubectlFailed")
         raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}{_advice(said)}", "KubectlFailed")
     return done.stdout
 
 
 def _advice(said: str) -> str:
     """Say what to do where kubectl's own words do not."""
-    if "current-context" in said or "localhost:8080" in said:
-        return "; kubectl knows no cluster: set KUBECONFIG, or choose a context with `kubectl config use-context`"
     if '"sandfleet-ca" not found' in said:
         return "; Sandfleet is not installed there, or in another namespace: name it with SANDFLEET_NAMESPACE"
     return ""

@@ -155,6 +155,10 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     return options
 
 
+# How like a word has to be to be suggested: "lss" is like "ls", and "services" is not like "reviews".
+_NEAR = 0.7
+
+
 class _Parser(argparse.ArgumentParser):
     """Suggests what a wrong word may have meant; its own help has the commands in groups."""
 
@@ -163,7 +167,7 @@ class _Parser(argparse.ArgumentParser):
         if wrong is None:
             super().error(message)
         known = re.findall(r"[\w-]+", wrong[2])
-        near = difflib.get_close_matches(wrong[1], known, 2)
+        near = difflib.get_close_matches(wrong[1], known, 2, _NEAR)
         hint = f"; did you mean {' or '.join(near)}?" if near else f": there are {', '.join(known)}"
         super().error(f"{visible(wrong[1])} is no {'command' if 'COMMAND' in message else 'choice here'}{hint}")
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sandfleet.cli import main
+from sandfleet.cli import USAGE, main
 from sandfleet.cli.fleets import explain
 from sandfleet.values import reasons
 
@@ -28,3 +28,8 @@ def test_a_reason_needs_no_fleet(capsys):
     assert main(["explain", "WorkspaceBusy", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert one["reason"] == "WorkspaceBusy"
+
+
+def test_a_reason_that_is_misspelt_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "Leasexpired"]) == USAGE
+    assert "Leasexpired is no reason; did you mean LeaseExpired" in capsys.readouterr().err

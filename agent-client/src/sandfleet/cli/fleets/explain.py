@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import json
+from collections.abc import Iterator
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -52,6 +54,9 @@ def run(options: argparse.Namespace) -> int:
     if options.sandbox and (told := _told(options.sandbox)):
         print(json.dumps([one._asdict() for one in told]) if options.json else "\n\n".join(map(str, told)))
         return OK
+    if options.sandbox and (near := _like(options.sandbox)):
+        refuse(f"{options.sandbox} is no reason; did you mean {' or '.join(near)}?", as_json=options.json)
+        return USAGE
     sandbox_id = sandboxes.full_id(options.sandbox, options) if options.sandbox else ""
     with pool.connect(options.namespace) as fleet:
         found = fleet.explain(sandbox_id=sandbox_id, request_id=options.request, **wish)
@@ -70,20 +75,26 @@ class Told(NamedTuple):
         return "\n".join(filter(None, (f"{self.reason}: {self.meaning}", self.remedy, f"({self.about})")))
 
 
-def _told(word: str) -> list[Told]:
-    """Find a reason in the docstrings of `sandfleet.values.reasons`; nothing where the word is none of them."""
+def _all_told() -> Iterator[Told]:
+    """Read the reasons in the docstrings of `sandfleet.values.reasons`."""
     tree = ast.parse(files("sandfleet.values").joinpath("reasons.py").read_text(encoding="utf-8"))
-    found = []
     for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
         for member, text in pairwise(kind.body):
             match member, text:
-                case (
-                    ast.Assign(value=ast.Constant(value=str(name))),
-                    ast.Expr(value=ast.Constant(value=str(said))),
-                ) if name.lower() == word.lower():
+                case ast.Assign(value=ast.Constant(value=str(name))), ast.Expr(value=ast.Constant(value=str(said))):
                     meaning, _, remedy = said.partition("\n\n")
-                    found.append(Told(name, ast.get_docstring(kind) or "", meaning, " ".join(remedy.split())))
-    return found
+                    yield Told(name, ast.get_docstring(kind) or "", meaning, " ".join(remedy.split()))
+
+
+def _told(word: str) -> list[Told]:
+    """Find what a reason means; nothing where the word is none of them."""
+    return [told for told in _all_told() if told.reason.lower() == word.lower()]
+
+
+def _like(word: str) -> list[str]:
+    """Find the reasons that a word in CamelCase may have meant."""
+    known = dict.fromkeys(told.reason for told in _all_told())
+    return difflib.get_close_matches(word, known, 2) if word.isalpha() and word[:1].isupper() else []
 
 
 def show(found: Explanation, *, as_json: bool) -> int:
