@@ -1,6 +1,7 @@
-"""Draw the pictures of README: the demo's terminal as SVG, and the report of a data agent as PNG.
+"""Draw the pictures of README and docs: the demo's terminal as SVG, and reports as PNG.
 
-Run it in `.venv`, with chromium in the PATH. Both pictures are of real runs: look at them before you commit them.
+Run it in `.venv`, with chromium in the PATH; a word names one picture: demo, report or runs. All are of real runs: look
+at them before you commit them.
 """
 
 import os
@@ -58,12 +59,33 @@ def draw_report() -> None:
     example = FOLDER.parents[1] / "examples" / "data_agent.py"
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, str(example)], cwd=folder, check=True)
-        browser = [shutil.which("chromium") or "chromium", "--headless", "--no-sandbox", "--hide-scrollbars"]
-        browser += [f"--user-data-dir={folder}/profile", "--window-size=980,1230", f"--screenshot={FOLDER}/report.png"]
-        subprocess.run([*browser, f"file://{folder}/report.html"], check=True, capture_output=True)
+        photograph(Path(folder, "report.html"), 1230)
+
+
+def draw_runs() -> None:
+    """Evaluate two policies that need no model, and photograph the run of the first and the comparison of both."""
+    program = str(Path(sys.executable).with_name("sandfleet"))
+    with tempfile.TemporaryDirectory() as folder:
+        for policy in ("hasty", "careful"):
+            words = ["eval", "data", "--policy", f"scripted:{policy}", "--checkpoint", f"{policy}.sqlite"]
+            subprocess.run([program, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        for words in (["hasty.sqlite", "-o", "run.html"], ["careful.sqlite", "--compare", "hasty.sqlite"]):
+            output = [] if "-o" in words else ["-o", "compare.html"]
+            subprocess.run([program, "report", *words, *output], cwd=folder, check=True)
+        photograph(Path(folder, "run.html"), 900)
+        photograph(Path(folder, "compare.html"), 1060)
+
+
+def photograph(page: Path, height: int) -> None:
+    """Draw a page of HTML as a browser does."""
+    browser = [shutil.which("chromium") or "chromium", "--headless", "--no-sandbox", "--hide-scrollbars"]
+    browser += [f"--user-data-dir={page.parent}/profile", f"--window-size=980,{height}"]
+    browser += [f"--screenshot={FOLDER / page.with_suffix('.png').name}", page.as_uri()]
+    subprocess.run(browser, check=True, capture_output=True)
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     draw_demo()
     draw_report()
+    draw_runs()

@@ -190,6 +190,14 @@ class Writer:
             elif isinstance(member, Function) and is_mirrored(member.name):
                 Call(self, node, member, f"self.{inner}", member.name in listening).write()
 
+    def write_by_id(self) -> None:
+        """The functions of the module that classes have by an id."""
+        # Classes of its own it need not have.
+        owner = ast.ClassDef("AsyncSandbox", [], [], [], [])
+        for node in self.source.tree.body:
+            if isinstance(node, ast.AsyncFunctionDef) and node.name.endswith("_by_id"):
+                Call(self, owner, node, self.source.module, listening=False).write_function()
+
     def module_text(self) -> str:
         names = {name for name in self.typing - self.runtime if name in self.source.imports or name in HOME}
         blocks = [HEAD.format(module=self.source.module), "", "from __future__ import annotations", ""]
@@ -243,7 +251,8 @@ class Call:
         for decorator in decorators:
             self.writer.emit(1, f"@{decorator}")
             self.writer.runtime |= words(decorator) & {"overload", "cached_property", BY_ID}
-            self.writer.runtime |= {name for name in words(decorator) if name.endswith("_by_id") and name != BY_ID}
+            by_id = {name for name in words(decorator) if name.endswith("_by_id") and name != BY_ID}
+            self.writer.runtime |= by_id & self.writer.source.imports.keys()
         name = SPECIAL.get(self.node.name, self.node.name)
         self.writer.emit(1, f"def {name}({self.parameters()}) -> {self.answer_type()}:")
         if "overload" in decorators:
@@ -262,7 +271,7 @@ class Call:
         name = self.node.name
         self.writer.emit(0, "", "", f"def {name}({self.parameters()}) -> {self.answer_type()}:")
         self.writer.doc(1, self.node)
-        self.writer.emit(1, f"from {self.inner} import {name} as original", "")
+        self.writer.emit(1, f"from {self.inner} import {name} as original")
         self.writer.runtime.add("run")
         imports, answered = self.answered(f"run(original({self.passed()}))", "")
         self.writer.emit(1, *imports, *answered)
@@ -304,8 +313,7 @@ class Call:
     def late_import(self, *names: str) -> list[str]:
         """Imports inside of the call, of the classes that are not in this module."""
         here = {sync_name(name) for name in HOME if HOME[name] == HOME[self.owner.name]}
-        lines = sorted(self.writer.import_of(name) for name in names if name not in here)
-        return [*lines, ""] if lines else []
+        return sorted(self.writer.import_of(name) for name in names if name not in here)
 
     def wrapped_class(self) -> str:
         """The sync class that the answer's async class becomes, if there is one."""
@@ -355,7 +363,7 @@ class Call:
         lines: list[str] = []
         if any(ast.unparse(decorator) == "classmethod" for decorator in self.node.decorator_list):
             target = self.owner.name
-            lines += [self.writer.import_of(target), ""]
+            lines.append(self.writer.import_of(target))
         if self.listening:
             relay = ", self._relay"
         elif self.callbacks():
@@ -413,18 +421,12 @@ def options_with_callbacks() -> set[str]:
 def generated() -> Iterator[tuple[Path, str]]:
     for name, (module, classes) in MODULES.items():
         writer = Writer(Source.read(module))
+        writer.write_by_id()
         for class_name in classes:
             writer.write_class(writer.source.find(class_name))
         yield OUT / f"{name}.py", formatted(writer.module_text(), name)
     writer = Writer(Source.read("sandfleet._by_id"))
-    sandboxes = Source.read("sandfleet.sandbox")
-    writer.source.imports = sandboxes.imports | writer.source.imports
-    # Classes of its own the module has none.
-    owner = ast.ClassDef("AsyncStates", [], [], [], [])
-    for source in (writer.source, sandboxes):
-        for node in source.tree.body:
-            if isinstance(node, ast.AsyncFunctionDef) and node.name.endswith("_by_id"):
-                Call(writer, owner, node, source.module, listening=False).write_function()
+    writer.write_by_id()
     yield OUT / "by_id.py", formatted(writer.module_text(), "by_id")
 
 

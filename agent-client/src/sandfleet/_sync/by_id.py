@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from sandfleet._portal import run, unwrap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Literal
 
     from sandfleet._sync.fleet import Fleet
-    from sandfleet._sync.sandbox import Sandbox
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Snapshot, Suspension
 
@@ -58,35 +57,3 @@ def snapshot_by_id(
     from sandfleet._by_id import snapshot_by_id as original
 
     return run(original(sandbox_id, name, labels=labels, fleet=unwrap(fleet, "as_async")))
-
-
-def fork_by_id(
-    sandbox_id: str,
-    count: int = 1,
-    *,
-    timeout: float | None = None,
-    envs: Mapping[str, str] | None = None,
-    mounts: Mapping[str, str] | Sequence[str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    fleet: Fleet | None = None,
-) -> tuple[Sandbox, ...]:
-    """Make copies of the sandbox of this id, as its own `fork` does. Raises what `connect` and `fork` raise."""
-    from sandfleet._sync.sandbox import Sandbox
-    from sandfleet.sandbox import fork_by_id as original
-
-    return tuple(
-        map(
-            Sandbox,
-            run(
-                original(
-                    sandbox_id,
-                    count,
-                    timeout=timeout,
-                    envs=envs,
-                    mounts=mounts,
-                    labels=labels,
-                    fleet=unwrap(fleet, "as_async"),
-                )
-            ),
-        )
-    )

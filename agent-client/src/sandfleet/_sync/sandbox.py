@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from sandfleet._calls import also_by_id
 from sandfleet._portal import Relay, iterate, run, unwrap
-from sandfleet._sync.by_id import (
-    fork_by_id,
-    get_info_by_id,
-    kill_by_id,
-    set_timeout_by_id,
-    snapshot_by_id,
-    suspend_by_id,
-)
+from sandfleet._sync.by_id import get_info_by_id, kill_by_id, set_timeout_by_id, snapshot_by_id, suspend_by_id
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:
@@ -55,6 +48,37 @@ if TYPE_CHECKING:
     from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
+
+
+def fork_by_id(
+    sandbox_id: str,
+    count: int = 1,
+    *,
+    timeout: float | None = None,
+    envs: Mapping[str, str] | None = None,
+    mounts: Mapping[str, str] | Sequence[str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    fleet: Fleet | None = None,
+) -> tuple[Sandbox, ...]:
+    """Make copies of the sandbox of this id, as its own `fork` does. Raises what `connect` and `fork` raise."""
+    from sandfleet.sandbox import fork_by_id as original
+
+    return tuple(
+        map(
+            Sandbox,
+            run(
+                original(
+                    sandbox_id,
+                    count,
+                    timeout=timeout,
+                    envs=envs,
+                    mounts=mounts,
+                    labels=labels,
+                    fleet=unwrap(fleet, "as_async"),
+                )
+            ),
+        )
+    )
 
 
 class Sandbox:

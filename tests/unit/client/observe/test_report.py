@@ -345,6 +345,16 @@ def test_two_runs_are_compared_task_by_task():
     assert found[1].rows == ((0, 0, False),)
 
 
+def test_evaluations_of_two_policies_are_compared_task_by_task():
+    def made(*keys):
+        return report("run", [], tasks=[Task(key=json.dumps(key), end="answered") for key in keys])
+
+    first, second = made(["hasty", "join", 1], ["hasty", "margin", 1]), made(["careful", "join", 1])
+    assert [pair.key for pair in pairs(first, second)] == ["join 1"]
+    assert [one.key for one in made(["a", "join", 1], ["b", "join", 1]).sessions] == ["join 1, a", "join 1, b"]
+    assert [one.key for one in made(["a", "join"]).sessions] == ['["a", "join"]']
+
+
 def test_steps_of_the_same_code_stand_side_by_side():
     def ran(*codes):
         return report(

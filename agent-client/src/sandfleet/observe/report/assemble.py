@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -41,7 +42,7 @@ def report(
             f"{len(every) - MAX_SESSIONS} sessions that went well are missing: a page has {MAX_SESSIONS}.",
         )
         every = sorted(every, key=lambda one: not one.is_failed)[:MAX_SESSIONS]
-    made = _bounded(every)
+    made = _bounded(_in_words(every))
     told = (*missing, *_missing(made, spans, roots, has_journal=bool(kept), has_tasks=any(one.steps for one in tasks)))
     return Report(name=name, sessions=made, missing=told, facts=tuple(facts))
 
@@ -61,6 +62,27 @@ def _traced(found: Sequence[traced.Traced], journals: Sequence[Journal]) -> Iter
         used.add(id(journal))
         yield traced.session(one, journal, unseen)
     yield from (_of_journal(one) for one in journals if id(one) not in used and one.executions)
+
+
+def _in_words(sessions: Sequence[Session]) -> list[Session]:
+    """Name the sessions of an evaluation in words: its keys are lists of policy, task and number.
+
+    Where all are of one policy, the names go without it: two evaluations can be compared task by task.
+    """
+    parts = [_of_evaluation(one.key) for one in sessions]
+    alone = len({each[0] for each in parts if each}) == 1 and all(parts)
+    named = [(f"{each[1]} {each[2]}" if alone else f"{each[1]} {each[2]}, {each[0]}") if each else "" for each in parts]
+    return [replace(one, key=name or one.key) for one, name in zip(sessions, named, strict=True)]
+
+
+def _of_evaluation(key: str) -> tuple[str, str, int] | None:
+    try:
+        match json.loads(key):
+            case [str(policy), str(task), int(number)]:
+                return policy, task, number
+    except ValueError:
+        pass
+    return None
 
 
 def _of_journal(journal: Journal) -> Session:

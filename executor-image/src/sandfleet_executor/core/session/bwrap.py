@@ -170,14 +170,10 @@ def arguments(
     # After the file systems that are made for it: the interpreter may lie below /tmp.
     linked = [path for path, _ in host.links]
     found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in (*mounts, *read_only))))
-    for prefix in host.prefixes:
-        found += ["--ro-bind", prefix, prefix]
-    for path, target in host.links:
-        found += ["--symlink", target, path]
+    found += _pairs("--ro-bind", [(prefix, prefix) for prefix in host.prefixes])
+    found += _pairs("--symlink", [(target, path) for path, target in host.links])
     found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
-    found += writable(((workspace, WORKSPACE), *mounts))
-    for source, target in read_only:
-        found += ["--ro-bind", source, target]
+    found += writable(((workspace, WORKSPACE), *mounts)) + _pairs("--ro-bind", read_only)
     found += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
     return found
 
@@ -200,7 +196,11 @@ def of_the_machine(host: Host) -> list[str]:
 
 def writable(binds: Sequence[tuple[str, str]]) -> list[str]:
     """Arguments that mount folders of the host, with their paths in the session."""
-    return [part for source, target in binds for part in ("--bind", source, target)]
+    return _pairs("--bind", binds)
+
+
+def _pairs(option: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    return [part for source, target in pairs for part in (option, source, target)]
 
 
 def folders(paths: Sequence[str]) -> list[str]:

@@ -121,7 +121,6 @@ class Command:
             self._meter.close(verdicts.denied(decision))
             self._close()
             return
-        self._starting = True
         try:
             namespace = await self._session.namespace()
             self._child = await self._start(namespace)
@@ -229,7 +228,7 @@ class Command:
 
     async def _start(self, namespace: Namespace) -> Child:
         """The supervisor. Raises NamespaceError."""
-        request = self.request
+        request, self._starting = self.request, True
         self._meter.trace.enter(spans.PREPARE)
         envs = request.envs | self._meter.environment()
         header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell, "tell": True}
