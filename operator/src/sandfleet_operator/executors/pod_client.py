@@ -11,7 +11,7 @@ from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import POD, Ref
 from sandfleet_operator.api.reasons import ClaimReason
-from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.lanes import NoTurnError, Turns
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.executors.contact import (
@@ -34,9 +34,12 @@ from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
-# Seconds to wait for the port: under gVisor an executor listens about one second after its container has started.
+# Seconds to wait for the port: under gVisor an executor listens about one second after its container has started. A start
+# may take longer where its template says so: the scheduler gives it up, and its pod goes.
 LISTEN_SECONDS = 60.0
-PAUSE = 0.05
+GIVEN_UP_BY_SCHEDULER = frozenset({State.STARTING, State.RESUMING})
+# Between two attempts: seconds, and a share of the time that has passed.
+PAUSE, SHARE = 0.05, 0.02
 MAX_HOLDER = 256
 
 
@@ -74,16 +77,19 @@ class PodExecutors:
 
         Raises FleetError unless the pod's executor answers and isolates as asked.
         """
-        give_up = asyncio.get_running_loop().time() + LISTEN_SECONDS
+        time = asyncio.get_running_loop().time
+        begun, patience = time(), math.inf if sandbox.state in GIVEN_UP_BY_SCHEDULER else LISTEN_SECONDS
         own = session_id(*sandbox.sandbox_uid.split("/"))
         while True:
             try:
                 async with self._turn(Errand.CONTACT, sandbox):
                     await self._contacts.contact(self._executor(sandbox, own), isolation=sandbox.isolation, first=True)
             except Unreachable as error:
-                if asyncio.get_running_loop().time() > give_up:
+                waited, pod = time() - begun, self._pod(sandbox)
+                # A finalizer of others may keep a pod that was given up.
+                if waited > patience or (pod is not None and pod.deleting):
                     raise _failed(error) from error
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(max(PAUSE, SHARE * waited))
             except ContactError as error:
                 raise _failed(error) from error
             else:

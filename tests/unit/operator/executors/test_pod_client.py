@@ -8,7 +8,7 @@ import pytest
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import POD, Ref
 from sandfleet_operator.api.values import Isolation, State
-from sandfleet_operator.executors.contact import ExecutorDescription, Silent
+from sandfleet_operator.executors.contact import ExecutorDescription, Silent, Unreachable
 from sandfleet_operator.executors.pod_client import Errand, PodExecutors
 from support.fleet.builders import a_claim, a_sandbox
 from transition.fake_time import run
@@ -157,6 +157,9 @@ def test_a_silent_party_is_asked_ever_more_seldom():
         silence = Silence()
         executors = PodExecutors(silence, None, dict(LOST), 50051)
         tasks = [asyncio.create_task(executors.connect(starting(ref), "")) for ref, _ in LOST]
+        await asyncio.sleep(60.0)
+        for one in tasks:
+            one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         return silence
 
@@ -164,6 +167,46 @@ def test_a_silent_party_is_asked_ever_more_seldom():
     # In a minute forty executors would be asked 1,200 times.
     assert silence.most <= 32
     assert silence.asked < 150
+
+
+class Slow(Silence):
+    """No executor listens for this long."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    async def contact(self, executor, **asked):
+        if asyncio.get_running_loop().time() < self.seconds:
+            self.asked += 1
+            raise Unreachable("cannot reach it: connection refused")
+        return await super().contact(executor, **asked)
+
+
+def test_a_start_may_take_as_long_as_its_template_says():
+    def reached(state, seconds, metadata):
+        async def go():
+            slow = Slow(seconds)
+            executors = PodExecutors(slow, None, {NAME: {**STORE[NAME], "metadata": metadata}}, 50051)
+            sandbox = a_sandbox(state, sandbox_id="team/pod", sandbox_uid="team/pod")
+            try:
+                await executors.connect(sandbox, "")
+            except FleetError as error:
+                return error.problem.reason, slow.asked
+            return "reached", slow.asked
+
+        return run(go())
+
+    known = STORE[NAME]["metadata"]
+    # The scheduler gives up a start whose time is over.
+    assert reached(State.STARTING, 600.0, known)[0] == "reached"
+    assert reached(State.RESUMING, 600.0, known)[0] == "reached"
+    # It asks ever more seldom: 20 times a second would be 12,000 times.
+    assert reached(State.STARTING, 600.0, known)[1] < 500
+    # A warm one of an earlier leader has a minute. What was given up has none, though a finalizer keeps the pod.
+    assert reached(State.WARM, 600.0, known)[0] == "ExecutorUnreachable"
+    given_up = {**known, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert reached(State.STARTING, 600.0, given_up) == ("ExecutorUnreachable", 1)
 
 
 async def test_the_claim_of_a_warm_one_of_an_earlier_leader_verifies_its_executor_first():
