@@ -17,6 +17,7 @@ from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayIdentityServiceStub
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import GatewayReason
+from sandfleet_operator.fleet import shown_certificate
 from sandfleet_operator.fleet.links.fleet_link import FleetLink
 
 PREFIX = "sandfleet-"
@@ -89,12 +90,9 @@ class Identity:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Comes after `obtain`."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._configuration, require_client_authentication=False
-        )
+        return shown_certificate.server_credentials(self._configuration)
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        """What gRPC asks for at each handshake."""
         assert self._shown is not None, "obtain comes first"
         return self._shown
 

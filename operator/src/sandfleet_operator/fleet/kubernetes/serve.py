@@ -33,6 +33,7 @@ from sandfleet_operator.cluster.tasks import collect_in_time, shorten_collection
 from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
+from sandfleet_operator.fleet import shown_certificate
 from sandfleet_operator.fleet.audit.calls import AuditInterceptor, Write, noting
 from sandfleet_operator.fleet.egress.servicer import EgressServicer
 from sandfleet_operator.fleet.gateway_signer import GatewaySigner
@@ -82,6 +83,8 @@ SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", 1 << 20),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.max_concurrent_streams", 5000),
+    # Connections that say nothing end, which each pod of the cluster can open.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # Bursts of claims wait for their turn instead of being cut off.
     ("grpc.server.max_pending_requests", 20_000),
     ("grpc.server.max_pending_requests_hard_limit", 40_000),
@@ -130,12 +133,10 @@ class PortCertificate:
         self._shown: grpc.ServerCertificateConfiguration | None = None
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        return grpc.dynamic_ssl_server_credentials(
-            self.configuration(), self.configuration, require_client_authentication=False
-        )
+        return shown_certificate.server_credentials(self.configuration)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
-        """What gRPC asks for at each handshake."""
+        """Of the present authority, and valid for a while."""
         authority, now = self._credentials.authority, self._clock()
         if self._shown is None or authority.certificate != self._certificate or now >= self._renewal:
             pair = authority.server(self._names, now, CERTIFICATE_SECONDS)
