@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,18 @@ KEPT = ROOT / "docs/explanation/attacks.json"
 PAGE = ROOT / "docs/explanation/isolation.md"
 # Those of the egress process need no sandbox.
 FOLDERS = ("tests/contract", "tests/unit/operator/fleet/egress")
+# The others say nothing of where a sandbox runs.
+IN_PODS = "tests/contract/executor"
 PLACES = {"root": "one machine, root", "user": "without root", "pod": "gVisor pod"}
+NOT_HERE = {"held": 0, "open": 0, "not here": 1}
 BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->\n"
 MARK = re.compile(r"@pytest\.mark\.attack\(\s*(\"(?:[^\"])*\"),\s*(\"(?:[^\"])*\")")
 
 
-def marked() -> dict[str, str]:
+def marked(folders: Iterable[str] = FOLDERS) -> dict[str, str]:
     """Attack → what it is to meet, as the tests say it."""
     found = {}
-    for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("test_*.py"))):
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("test_*.py"))):
         found.update({json.loads(name): json.loads(expected) for name, expected in MARK.findall(path.read_text())})
     return found
 
@@ -57,9 +61,11 @@ def table(kept: dict[str, Any], attacks: dict[str, str]) -> str:
     """In the order of the tests' files."""
     head = ["hostile code or a hostile peer …", "meets", *PLACES.values(), "control"]
     rows = [head, ["---"] * len(head)]
+    in_pods = marked([IN_PODS])
     for name, expected in attacks.items():
         known = kept.get(name, {"places": {}, "control": ""})
-        rows.append([name, expected, *(cell(known["places"].get(each)) for each in PLACES), known["control"] or "-"])
+        places = known["places"] if name in in_pods else {**known["places"], "pod": NOT_HERE}
+        rows.append([name, expected, *(cell(places.get(each)) for each in PLACES), known["control"] or "-"])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

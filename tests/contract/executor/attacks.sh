@@ -43,7 +43,7 @@ tests=(-q -p no:cacheprovider --timeout 300 -n 2 --dist loadfile tests/contract/
 # What a sandbox shows to a person is the same wherever it runs.
 tests+=(tests/contract/test_cli_shell.py)
 # So is the egress process, which no session runs in.
-tests+=(tests/unit/operator/fleet/egress)
+tests+=(tests/unit/operator/fleet/egress tests/contract/test_egress_programs.py)
 for place in "${places[@]}"; do
     case $place in
     root) suite root "$python" -m pytest "${tests[@]}" "$@" ;;

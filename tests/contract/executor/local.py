@@ -61,6 +61,8 @@ class LocalHost:
             "pipes that outlive the sandbox",
             "holes of files told",
             "restarts at once",
+            "a kernel of Jupyter",
+            *([] if is_root else ["a user shared with other sandboxes"]),
             *(["own uid", "own count of processes", "memory cgroup", "memory told as a whole"] if is_root else []),
             *(["small disks"] if is_root else []),
             *(["cpu cgroup"] if is_root and cgroup.candidates("cpu") else []),

@@ -7,7 +7,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from contract.executor.authority import Authority
-from contract.executor.harness import PATIENCE, presented
+from contract.executor.harness import PATIENCE, presented, until
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from sandfleet._wire.link import open_channel
@@ -137,6 +137,10 @@ async def test_user_code_cannot_bind_the_executors_port(starting):
         assert control.logs.stdout != "[] True\n"
 
 
+async def has_begun(sandbox):
+    return any(one.name == "bind.log" for one in await sandbox.files.list())
+
+
 @pytest.mark.attack("binds the executor's port after a restart", "refused")
 async def test_nor_right_after_a_restart_in_place(starting):
     """User code would have to outlive the executor: no process does, and the port is bound first."""
@@ -146,7 +150,7 @@ async def test_nor_right_after_a_restart_in_place(starting):
         await executor.sandbox.files.write("bind.py", BIND.format(seconds=30, address=address, port=port))
         left = "setsid nohup python3 bind.py > bind.log 2>&1 < /dev/null & sleep 0.5"
         waiting = asyncio.create_task(executor.sandbox.commands.run(f"{left}; sleep 100", timeout=60))
-        await asyncio.sleep(1)
+        await until(lambda: has_begun(executor.sandbox))
         executor.kill()
         await executor.back()
         await waiting

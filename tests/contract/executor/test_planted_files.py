@@ -108,22 +108,31 @@ KERNEL_FILES = {
 }
 
 
-@pytest.mark.attack("plants what a kernel and %pip start with", "it is not used", control="in it")
-async def test_a_kernel_and_pip_start_with_the_image_s_own(fresh):
-    sandbox = fresh.sandbox
+async def planted(sandbox, module):
+    """The files are there; the control: a plain Python falls for the module."""
     for name, text in KERNEL_FILES.items():
         await sandbox.files.write(name, text)
+    plain = await sandbox.commands.run(f"python3 -m {module} --version")
+    assert (plain.exit_code, plain.stderr) == (1, "poisoned\n")
+
+
+@pytest.mark.needs("a kernel of Jupyter")
+@pytest.mark.attack("plants what a kernel and %pip start with", "it is not used", control="in it")
+async def test_a_kernel_starts_with_the_image_s_own(fresh):
+    sandbox = fresh.sandbox
+    await planted(sandbox, "ipykernel_launcher")
     await sandbox.files.write("mine.py", "value = 1\n")
     context = await sandbox.create_context(language="jupyter-python3")
     # The workspace's modules are found all the same.
     found = await sandbox.run_code("import mine; mine.value", context=context, timeout=60)
     assert (found.outcome, found.text) == (Outcome.OK, "1"), found
-    asked = await sandbox.run_code("%pip --version", timeout=60)
+
+
+@pytest.mark.attack("plants what a kernel and %pip start with", "it is not used", control="in it")
+async def test_pip_starts_with_the_image_s_own(fresh):
+    await planted(fresh.sandbox, "pip")
+    asked = await fresh.sandbox.run_code("%pip --version", timeout=60)
     assert (asked.outcome, asked.logs.stdout.startswith("pip ")) == (Outcome.OK, True), asked
-    # Control: a plain Python falls for them.
-    for module in ("ipykernel_launcher", "pip"):
-        plain = await sandbox.commands.run(f"python3 -m {module} --version")
-        assert (plain.exit_code, plain.stderr) == (1, "poisoned\n")
 
 
 async def test_a_module_of_the_user_s_own_is_imported_and_a_changed_one_again(fresh):

@@ -4,7 +4,8 @@ import pytest
 from contract.executor.terminals import everything
 from sandfleet import Outcome
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+# As root each sandbox has a user of its own, and in pods each has a kernel of its own.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.needs("a user shared with other sandboxes")]
 
 # Descriptors on their way through sockets, until the kernel lets no more be sent.
 IN_FLIGHT = """
@@ -30,9 +31,7 @@ except OSError as error: print(errno.errorcode[error.errno])
 
 
 @pytest.mark.attack("uses up the descriptors in flight of its user", "other sandboxes work", control="in it")
-async def test_descriptors_in_flight_of_one_sandbox_do_not_stop_the_executor_of_another(host, executor, starting):
-    if "own uid" in host.traits:
-        pytest.skip("needs sandboxes of one user, which this set-up has not")
+async def test_descriptors_in_flight_of_one_sandbox_do_not_stop_the_executor_of_another(executor, starting):
     async with starting() as other:
         running = await executor.sandbox.commands.run(["python3", "-c", IN_FLIGHT], background=True, timeout=300)
         async for event in running:
@@ -63,11 +62,6 @@ print('watches' if libc.inotify_init1(0) >= 0 else errno.errorcode[ctypes.get_er
 RAISES = "echo 4096 > /proc/sys/user/max_inotify_instances"
 
 
-def only_where_sandboxes_share_a_user(host):
-    if "own uid" in host.traits:
-        pytest.skip("needs sandboxes of one user, which this set-up has not")
-
-
 async def watching(sandbox):
     """A program that has all instances of inotify that it gets, and what it says: an error, and how many."""
     running = await sandbox.commands.run(["python3", "-c", WATCHERS], background=True, timeout=300)
@@ -77,8 +71,7 @@ async def watching(sandbox):
 
 
 @pytest.mark.attack("uses up the inotify instances of its user", "other sandboxes watch files")
-async def test_inotify_of_one_sandbox_does_not_stop_that_of_another(host, executor, starting):
-    only_where_sandboxes_share_a_user(host)
+async def test_inotify_of_one_sandbox_does_not_stop_that_of_another(executor, starting):
     # More than its share is not to be had for its code.
     assert (await executor.sandbox.commands.run(RAISES)).exit_code != 0
     running, (error, count) = await watching(executor.sandbox)
@@ -93,8 +86,7 @@ async def test_inotify_of_one_sandbox_does_not_stop_that_of_another(host, execut
 
 
 @pytest.mark.control("uses up the inotify instances of its user")
-async def test_control_without_a_session_one_program_takes_them_from_all(host, unprotected, starting):
-    only_where_sandboxes_share_a_user(host)
+async def test_control_without_a_session_one_program_takes_them_from_all(unprotected, starting):
     async with starting() as other:
         running, _ = await watching(unprotected.sandbox)
         result = await other.sandbox.commands.run(["python3", "-c", WATCHES])
