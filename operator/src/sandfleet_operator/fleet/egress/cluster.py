@@ -16,7 +16,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.lists import Lists, Secrets
-from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways
+from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways, looked_up_as_it_is
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.serve import BACKLOG, Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
@@ -151,7 +151,7 @@ async def _serve(options: Options) -> None:
     kube = await connect(MANAGER, options.kubeconfig, kinds=())
     sessions = Sessions(Bounds())
     lists = Lists(fleet, options.credentials, sessions, Secrets(kube, time.monotonic), time.monotonic)
-    egress = ClusterEgress(sessions, Outside(ways(options.settings)), lists)
+    egress = ClusterEgress(sessions, Outside(ways(options.settings), looked_up_as_it_is), lists)
     ready = lambda: Standing(ready=listening.is_set() and lists.connected.is_set(), leads=False)  # noqa: E731
     probes = Probes(lambda: True, ready)
     port = Port(egress, options.host, options.settings.egress.port)

@@ -41,6 +41,13 @@ async def looked_up(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+async def looked_up_as_it_is(host: str, port: int) -> Sequence[str]:
+    """As `looked_up`, and never below a domain that a pod searches in: there `example.com` would first be the Service
+    `example` of a namespace `com`. Raises OSError.
+    """
+    return await looked_up(f"{host.rstrip('.')}.", port)
+
+
 class Outside:
     def __init__(self, ways: Ways, lookup: Lookup = looked_up, tls: ssl.SSLContext | None = None) -> None:
         """`tls`: what hosts with credentials are connected to with; by default this machine's authorities."""
