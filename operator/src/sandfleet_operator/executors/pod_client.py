@@ -34,8 +34,8 @@ from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.usage import Reading
 from sandfleet_operator.plan.witness import Head
 
-# Seconds to wait for the port: under gVisor an executor listens about one second after its container has started. A start
-# may take longer where its template says so: the scheduler gives it up, and its pod goes.
+# Seconds to wait for the port: under gVisor an executor listens about one second after its container has started.
+# A start may take longer where its template says so: the scheduler gives it up, and its pod goes.
 LISTEN_SECONDS = 60.0
 GIVEN_UP_BY_SCHEDULER = frozenset({State.STARTING, State.RESUMING})
 # Between two attempts: seconds, and a share of the time that has passed.
