@@ -1,8 +1,8 @@
 """What the executor does with each RPC beside serving it: the one table of its API.
 
 Rows say which scope a token needs, whether the call counts as use of the sandbox, whether it waits for a reviewer in a
-reviewed sandbox, and what the journal has of it. A test compares the table with the protos. An RPC that is not in the
-table is work, is refused in a reviewed sandbox, and is recorded by its name.
+reviewed sandbox, what the journal has of it, and what its errors are about. A test compares the table with the protos.
+An RPC that is not in the table is work, is refused in a reviewed sandbox, and is recorded by its name.
 """
 
 from dataclasses import dataclass, replace
@@ -67,23 +67,25 @@ class Rpc:
     # Whether a call that fails may have changed something, so that it has a record too.
     partial: bool = False
     use: Use = Use.WORK
+    # The field of the request with what an error of the call is about. "": there is none.
+    subject: str = ""
     # The scope that a token needs. "" in a row: the scope of its service. "" of an unknown service: nothing allows it.
     scope: str = ""
     # "Service/Method".
     name: str = ""
 
 
-def _looks(use: Use = Use.WORK) -> Rpc:
-    return Rpc(Gate.FREE, Entry.READS, use=use)
+def _looks(use: Use = Use.WORK, subject: str = "") -> Rpc:
+    return Rpc(Gate.FREE, Entry.READS, use=use, subject=subject)
 
 
-def _calls(gate: Gate, kind: str, operation: str = "", *, partial: bool = False) -> Rpc:
-    return Rpc(gate, Entry.CALL, kind, operation, partial)
+def _calls(gate: Gate, kind: str, operation: str = "", *, partial: bool = False, subject: str = "") -> Rpc:
+    return Rpc(gate, Entry.CALL, kind, operation, partial, subject=subject)
 
 
-def _fleets(entry: Entry, kind: str = "call", use: Use = Use.KEEPING) -> Rpc:
+def _fleets(entry: Entry, kind: str = "call", use: Use = Use.KEEPING, subject: str = "") -> Rpc:
     """Rows of calls that the fleet makes."""
-    return Rpc(Gate.FREE, entry, kind, use=use, scope="admin")
+    return Rpc(Gate.FREE, entry, kind, use=use, subject=subject, scope="admin")
 
 
 # Service → (scope, its methods).
@@ -91,41 +93,41 @@ SERVICES: dict[str, tuple[str, dict[str, Rpc]]] = {
     "InterpreterService": (
         "interpreter",
         {
-            "CreateContext": _calls(Gate.CALL, "context", "created"),
+            "CreateContext": _calls(Gate.CALL, "context", "created", subject="context_id"),
             "ListContexts": _looks(),
-            "Execute": Rpc(Gate.EXECUTION, Entry.EXECUTION),
-            "Attach": _looks(),
-            "Interrupt": _calls(Gate.FREE, "context", "interrupted"),
+            "Execute": Rpc(Gate.EXECUTION, Entry.EXECUTION, subject="execution_id"),
+            "Attach": _looks(subject="execution_id"),
+            "Interrupt": _calls(Gate.FREE, "context", "interrupted", subject="context_id"),
             # As SendInput: code may run what it reads.
-            "AnswerInput": Rpc(Gate.CALL, Entry.INPUT),
+            "AnswerInput": Rpc(Gate.CALL, Entry.INPUT, subject="execution_id"),
             # A copy of what was approved, and a fresh start: neither runs anything that no reviewer has seen. But an
             # approved cell may mean something else in them: without the approved `def open(...)`, `open` is Python's.
-            "ForkContext": _calls(Gate.COUNTED, "context", "forked"),
-            "RestartContext": _calls(Gate.COUNTED, "context", "restarted"),
+            "ForkContext": _calls(Gate.COUNTED, "context", "forked", subject="context_id"),
+            "RestartContext": _calls(Gate.COUNTED, "context", "restarted", subject="context_id"),
             "DeleteContext": _calls(Gate.COUNTED, "context", "deleted"),
             # Both may run code of an object's own properties.
-            "Complete": _calls(Gate.REFUSED, "look", "complete"),
-            "Inspect": _calls(Gate.REFUSED, "look", "inspect"),
+            "Complete": _calls(Gate.REFUSED, "look", "complete", subject="context_id"),
+            "Inspect": _calls(Gate.REFUSED, "look", "inspect", subject="context_id"),
             # A name is all that is asked: it runs nothing that no reviewer has seen.
-            "GetTable": _looks(),
+            "GetTable": _looks(subject="name"),
             # A reviewer cannot read a stream of Arrow. A file of text waits for one, and an approved cell reads that.
             "PutTable": _calls(Gate.REFUSED, "table", "put"),
             # A reviewer of RestoreState sees the hash of a state and what it has: another state asks again.
-            "SaveState": _calls(Gate.COUNTED, "state", "saved"),
-            "RestoreState": _calls(Gate.CALL, "state", "restored", partial=True),
+            "SaveState": _calls(Gate.COUNTED, "state", "saved", subject="name"),
+            "RestoreState": _calls(Gate.CALL, "state", "restored", partial=True, subject="name"),
             "ListStates": _looks(),
-            "DeleteState": _calls(Gate.COUNTED, "state", "deleted"),
+            "DeleteState": _calls(Gate.COUNTED, "state", "deleted", subject="name"),
         },
     ),
     "ProcessService": (
         "process",
         {
-            "Start": Rpc(Gate.EXECUTION, Entry.EXECUTION),
-            "Attach": _looks(),
-            "SendInput": Rpc(Gate.CALL, Entry.INPUT),
-            "CloseInput": Rpc(Gate.FREE, Entry.INPUT),
-            "Signal": Rpc(Gate.FREE, Entry.INPUT),
-            "Resize": Rpc(Gate.FREE, Entry.INPUT),
+            "Start": Rpc(Gate.EXECUTION, Entry.EXECUTION, subject="execution_id"),
+            "Attach": _looks(subject="execution_id"),
+            "SendInput": Rpc(Gate.CALL, Entry.INPUT, subject="execution_id"),
+            "CloseInput": Rpc(Gate.FREE, Entry.INPUT, subject="execution_id"),
+            "Signal": Rpc(Gate.FREE, Entry.INPUT, subject="execution_id"),
+            "Resize": Rpc(Gate.FREE, Entry.INPUT, subject="execution_id"),
             "List": _looks(),
         },
     ),
@@ -135,10 +137,10 @@ SERVICES: dict[str, tuple[str, dict[str, Rpc]]] = {
             "Apply": _calls(Gate.CALL, "service", "applied", partial=True),
             "Start": _calls(Gate.CALL, "service", "started"),
             "Stop": _calls(Gate.FREE, "service", "stopped"),
-            "Restart": _calls(Gate.CALL, "service", "restarted"),
+            "Restart": _calls(Gate.CALL, "service", "restarted", subject="name"),
             "List": _looks(Use.LOOKING),
-            "Logs": _looks(),
-            "WaitReady": _looks(),
+            "Logs": _looks(subject="name"),
+            "WaitReady": _looks(subject="name"),
         },
     ),
     "FilesystemService": (
@@ -162,7 +164,7 @@ SERVICES: dict[str, tuple[str, dict[str, Rpc]]] = {
     "SessionService": (
         "session",
         {
-            "Open": _fleets(Entry.SESSION),
+            "Open": _fleets(Entry.SESSION, subject="session_id"),
             "Suspend": _fleets(Entry.CALL, "suspended"),
             "Resume": _fleets(Entry.CALL, "resumed"),
             "Describe": _looks(Use.LOOKING),
@@ -187,7 +189,10 @@ SERVICES: dict[str, tuple[str, dict[str, Rpc]]] = {
             "Answer": Rpc(Gate.FREE, Entry.SESSION),
         },
     ),
-    "JournalService": ("session", {"Head": _looks(Use.LOOKING), "Read": _looks(Use.LOOKING)}),
+    "JournalService": (
+        "session",
+        {"Head": _looks(Use.LOOKING, subject="pod_uid"), "Read": _looks(Use.LOOKING, subject="pod_uid")},
+    ),
     # All belong to the fleet, which has no token for them but for a transfer. A restore changes what a reviewer has
     # looked at; whether its snapshot may come into a reviewed sandbox, the fleet decides by the snapshot's contract.
     "SnapshotService": (

@@ -1,7 +1,7 @@
 """How an RPC fails: a status code, and an ErrorDetail in the trailing metadata for programs.
 
-A servicer method raises `ApiError`; `guarded` turns it into the end of the RPC. Any other exception is a
-fault of the executor: INTERNAL with the reason InternalError, and a line in the log.
+A servicer method raises `ApiError`, or what it calls an `RpcError`; `guarded` turns them into the end of the RPC. Any
+other exception is a fault of the executor: INTERNAL with the reason InternalError, and a line in the log.
 """
 
 from __future__ import annotations
@@ -18,52 +18,14 @@ import grpc
 import grpc.aio
 from sandfleet_api.executor.v1 import common_pb2
 
-from sandfleet_executor.core.contexts.frames import BadFrame
-from sandfleet_executor.core.contexts.tables import NoTableError
-from sandfleet_executor.core.errors import (
-    BadRequest,
-    BusyError,
-    ConfigError,
-    ExistsError,
-    FullError,
-    MismatchError,
-    NotFoundError,
-    PreemptingError,
-    RestoringError,
-    SuspendingError,
-)
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.files.globs import InvalidPattern
 from sandfleet_executor.core.files.paths import InvalidPath
-from sandfleet_executor.core.packages.manifest import BadManifest
-from sandfleet_executor.core.review.answers import AnswerError, AnswerReason
 from sandfleet_executor.core.rpcs import Rpc
-from sandfleet_executor.core.services.plan import TakenError, TooManyError
-from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
-from sandfleet_executor.core.snapshots.assembly import InvalidStream
-from sandfleet_executor.core.snapshots.entries import InvalidEntry
-from sandfleet_executor.core.snapshots.session import (
-    NoSessionError,
-    NotEmptyError,
-    NotPreparableError,
-    SessionOpenError,
-    SnapshotRunningError,
-)
-from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
-from sandfleet_executor.effects.contexts import state_store
-from sandfleet_executor.effects.contexts.copies import NotCopiedError
-from sandfleet_executor.effects.contexts.looks import CannotLookError, ContextBusyError, NoAnswerError
-from sandfleet_executor.effects.executions.execution import AheadError
-from sandfleet_executor.effects.executions.inputs import InputNotAskedError
-from sandfleet_executor.effects.executions.registry import ForgottenError, OtherRequestError, UnknownExecutionError
-from sandfleet_executor.effects.executions.store.recorder import TooManyReadersError
 from sandfleet_executor.effects.files.search import SearchUnavailable
 from sandfleet_executor.effects.files.trees import NotARegularFile, TooManyEntries
 from sandfleet_executor.effects.files.walk import RootUnavailable
 from sandfleet_executor.effects.files.watch import TooManyWatches, WatcherNotReady
-from sandfleet_executor.effects.journal.journal import AheadOfJournalError, NoJournalError
-from sandfleet_executor.effects.namespace.children import NamespaceError
-from sandfleet_executor.effects.services.manager import UnknownNameError
-from sandfleet_executor.effects.tools.broker import NotBrokeredError, ReplacedError
 from sandfleet_executor.servicers.handlers import Behaviour, Handler, behaving, behaviour_of, is_upload
 
 Code = grpc.StatusCode
@@ -150,7 +112,7 @@ def guarded(handler: Handler, rpc: Rpc) -> Handler:
     guard = _guard_generator if inspect.isasyncgenfunction(behaviour) else _guard_coroutine
     if is_upload(handler):
         behaviour = _drain_after(behaviour)
-    return behaving(handler, guard(behaviour, rpc.name))
+    return behaving(handler, guard(behaviour, rpc))
 
 
 def _drain_after(behaviour: Behaviour) -> Callable[..., Awaitable[Any]]:
@@ -165,17 +127,17 @@ def _drain_after(behaviour: Behaviour) -> Callable[..., Awaitable[Any]]:
     return drained
 
 
-def _guard_coroutine(behaviour: Behaviour, name: str) -> Callable[..., Awaitable[Any]]:
+def _guard_coroutine(behaviour: Behaviour, rpc: Rpc) -> Callable[..., Awaitable[Any]]:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(request, context)
         except Exception as error:  # noqa: BLE001 - the edge of the API: every failure has to become a typed status
-            await _abort_with(context, error, name)
+            await _abort_with(context, error, rpc, request)
 
     return guarded
 
 
-def _guard_generator(behaviour: Behaviour, name: str) -> Callable[..., AsyncIterator[Any]]:
+def _guard_generator(behaviour: Behaviour, rpc: Rpc) -> Callable[..., AsyncIterator[Any]]:
     async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         # A client that goes away must not leave the method's `finally` to the garbage collector.
         async with contextlib.aclosing(behaviour(request, context)) as responses:
@@ -183,121 +145,41 @@ def _guard_generator(behaviour: Behaviour, name: str) -> Callable[..., AsyncIter
                 async for response in responses:
                     yield response
             except Exception as error:  # noqa: BLE001 - the edge of the API: every failure has to become a typed status
-                await _abort_with(context, error, name)
+                await _abort_with(context, error, rpc, request)
 
     return guarded
 
 
-async def _abort_with(context: grpc.aio.ServicerContext[Any, Any], error: Exception, name: str) -> NoReturn:
+async def _abort_with(
+    context: grpc.aio.ServicerContext[Any, Any], error: Exception, rpc: Rpc, request: Any
+) -> NoReturn:
     if isinstance(error, grpc.aio.AbortError):
         raise error
+    if isinstance(error, RpcError):
+        error = typed(error, getattr(request, rpc.subject) if rpc.subject else "")
     if isinstance(error, ApiError):
         await abort(context, error)
-    _log.error("cannot finish %s: the executor has a fault", name, exc_info=error)
-    message = f"cannot finish {name.rpartition('/')[2]}: the executor has a fault ({type(error).__name__})"
+    _log.error("cannot finish %s: the executor has a fault", rpc.name, exc_info=error)
+    message = f"cannot finish {rpc.name.rpartition('/')[2]}: the executor has a fault ({type(error).__name__})"
     await abort(context, ApiError(grpc.StatusCode.INTERNAL, "InternalError", message))
 
 
-# From exceptions to statuses
-
-# (exception, status, reason, retryable)
-FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
-    (UnknownServiceError, Code.INVALID_ARGUMENT, "UnknownService", False),
-    (CycleError, Code.INVALID_ARGUMENT, "ServiceCycle", False),
-    (BadRequest, Code.INVALID_ARGUMENT, "InvalidArgument", False),
-    (ConfigError, Code.INVALID_ARGUMENT, "InvalidLimits", False),
-    (NotFoundError, Code.NOT_FOUND, "NotFound", False),
-    (UnknownNameError, Code.NOT_FOUND, "ServiceNotFound", False),
-    (TakenError, Code.ALREADY_EXISTS, "TemplateService", False),
-    (TooManyError, Code.RESOURCE_EXHAUSTED, "TooManyServices", False),
-    (ExistsError, Code.ALREADY_EXISTS, "AlreadyExists", False),
-    (OtherRequestError, Code.ALREADY_EXISTS, "ExecutionMismatch", False),
-    (ForgottenError, Code.ALREADY_EXISTS, "ResultForgotten", False),
-    (InputNotAskedError, Code.NOT_FOUND, "InputNotAsked", False),
-    (UnknownExecutionError, Code.NOT_FOUND, "ExecutionNotFound", False),
-    (AheadError, Code.OUT_OF_RANGE, "AheadOfStream", False),
-    (NoJournalError, Code.NOT_FOUND, "NoJournal", False),
-    (AheadOfJournalError, Code.OUT_OF_RANGE, "AheadOfJournal", False),
-    (TooManyReadersError, Code.RESOURCE_EXHAUSTED, "TooManyReaders", True),
-    (BusyError, Code.RESOURCE_EXHAUSTED, "TooMany", True),
-    (FullError, Code.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
-    (MismatchError, Code.FAILED_PRECONDITION, "SessionMismatch", False),
-    # Nothing has begun: its client asks the fleet, and calls again when the session is there again.
-    (PreemptingError, Code.UNAVAILABLE, "SandboxPreempted", True),
-    (RestoringError, Code.UNAVAILABLE, "SandboxRestoring", True),
-    (SnapshotRunningError, Code.FAILED_PRECONDITION, "SnapshotRunning", True),
-    (NotEmptyError, Code.FAILED_PRECONDITION, "WorkspaceNotEmpty", False),
-    (NoSessionError, Code.FAILED_PRECONDITION, "NoSession", True),
-    (SessionOpenError, Code.FAILED_PRECONDITION, "SessionOpen", False),
-    (NotPreparableError, Code.FAILED_PRECONDITION, "NotPreparable", False),
-    (InvalidEntry, Code.INVALID_ARGUMENT, "InvalidEntry", False),
-    (InvalidStream, Code.INVALID_ARGUMENT, "InvalidStream", False),
-    (NotBrokeredError, Code.FAILED_PRECONDITION, "ContractNotBrokered", False),
-    (ReplacedError, Code.ABORTED, "Replaced", False),
-    (SuspendingError, Code.FAILED_PRECONDITION, "SandboxSuspended", False),
-    (NotSavedError, Code.FAILED_PRECONDITION, "StateNotSaved", False),
-    (state_store.NoSpaceError, Code.RESOURCE_EXHAUSTED, "NoSpace", True),
-    (state_store.TooManyStatesError, Code.RESOURCE_EXHAUSTED, "TooManyStates", True),
-    (state_store.StateMissingError, Code.NOT_FOUND, "NoState", False),
-    (state_store.StateReplacedError, Code.FAILED_PRECONDITION, "ReviewChanged", True),
-    (state_store.StateDamagedError, Code.DATA_LOSS, "StateDamaged", False),
-    (state_store.BrokenOffError, Code.ABORTED, "BrokenOff", True),
-    (state_store.NoStateDirError, Code.FAILED_PRECONDITION, "NoStateDirectory", False),
-    (state_store.NothingToSaveError, Code.FAILED_PRECONDITION, "NothingToSave", False),
-    (ContextBusyError, Code.FAILED_PRECONDITION, "ContextBusy", True),
-    (CannotLookError, Code.FAILED_PRECONDITION, "LanguageCannot", False),
-    (NoAnswerError, Code.ABORTED, "NoAnswer", True),
-    (BadFrame, Code.ABORTED, "NoAnswer", True),
-    (BadManifest, Code.FAILED_PRECONDITION, "EnvironmentUnreadable", False),
-    (NamespaceError, Code.UNAVAILABLE, "SessionUnavailable", True),
-)
-# Why a context is not forked: (status, retryable) of the reasons that are no state of the context.
-REFUSALS = {
-    "ForkFailed": (Code.RESOURCE_EXHAUSTED, True),
-    "CopyBroken": (Code.UNAVAILABLE, True),
-}
-
-# Why a table is not moved.
-TABLES = {
-    "NoTable": Code.NOT_FOUND,
-    "NotATable": Code.FAILED_PRECONDITION,
-    "UnsupportedColumn": Code.FAILED_PRECONDITION,
-    "NotTaken": Code.FAILED_PRECONDITION,
-    "OutOfMemory": Code.RESOURCE_EXHAUSTED,
-    "LibraryMissing": Code.FAILED_PRECONDITION,
-    "TooLarge": Code.RESOURCE_EXHAUSTED,
-    "NotArrow": Code.INVALID_ARGUMENT,
-}
-
-ANSWERS = {
-    AnswerReason.INVALID: Code.PERMISSION_DENIED,
-    AnswerReason.NOT_FOUND: Code.NOT_FOUND,
-    AnswerReason.CHANGED: Code.FAILED_PRECONDITION,
-    AnswerReason.NOT_EDITABLE: Code.FAILED_PRECONDITION,
-}
-
-
 @contextlib.contextmanager
-def typed_failures(subject: str = "") -> Iterator[None]:
-    """Turns the failures that the API knows into ApiError."""
+def about(subject: str) -> Iterator[None]:
+    """Names what a failure is about, where the table of RPCs has no field of the request for it."""
     try:
         yield
-    except tuple(kind for kind, *_ in FAILURES) as error:
-        status, reason, retryable = next(row[1:] for row in FAILURES if isinstance(error, row[0]))
-        raise ApiError(status, reason, str(error), retryable=retryable, subject=subject.encode()) from error
-    except NoTableError as error:
-        raise ApiError(TABLES[error.reason], error.reason, str(error), subject=subject.encode()) from error
-    except AnswerError as error:
-        raise ApiError(ANSWERS[error.reason], error.reason.value, str(error)) from error
-    except InUseError as error:
-        raise ApiError(Code.FAILED_PRECONDITION, error.reason, str(error), retryable=True) from error
-    except NotCopiedError as error:
-        status, retryable = REFUSALS.get(error.why.reason, (Code.FAILED_PRECONDITION, False))
-        message = f"cannot fork the context because {error}"
-        raise ApiError(status, error.why.reason, message, retryable=retryable, subject=subject.encode()) from error
+    except RpcError as error:
+        raise typed(error, subject) from error
 
 
-# The same for work on files
+def typed(error: RpcError, subject: str = "") -> ApiError:
+    return ApiError(
+        grpc.StatusCode[error.code], error.reason, str(error), retryable=error.retryable, subject=subject.encode()
+    )
+
+
+# Failures of work on files
 
 _PERMISSION = (Code.PERMISSION_DENIED, "FilePermission", False)
 _NO_SPACE = (Code.RESOURCE_EXHAUSTED, "NoSpace", True)

@@ -16,7 +16,7 @@ from sandfleet_executor.effects.contexts.reviewed_states import APPROVED, Shown,
 from sandfleet_executor.effects.review.places import Places
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.servicers.convert import subjects
-from sandfleet_executor.servicers.errors import ApiError, drain, typed_failures
+from sandfleet_executor.servicers.errors import ApiError, about, drain
 from sandfleet_executor.servicers.handlers import Behaviour, Handler, behaving, behaviour_of, is_upload
 
 Code = grpc.StatusCode
@@ -74,7 +74,7 @@ class ReviewGate:
         while (now := (await self._leads_to(method, request), await self._state(method, request))) != seen:
             seen = places, state = now
             subject = subjects.subject_of(method, request, state.content if state else content, intent, places)
-            with typed_failures(subject.name):
+            with about(subject.name):
                 decision = await self._reviews.decide(subject)
             if not decision.allowed:
                 what = f"cannot let the {subject.kind} through: {verdicts.refusal(decision)}"
@@ -87,13 +87,11 @@ class ReviewGate:
         """The saved state that the request would restore; None: it restores none. Raises ApiError."""
         if method != "InterpreterService/RestoreState":
             return None
-        with typed_failures(request.name):
-            name = check_id("the name of a state", request.name or request.context_id or DEFAULT_CONTEXT)
-            return await self._states.shown(name)
+        name = check_id("the name of a state", request.name or request.context_id or DEFAULT_CONTEXT)
+        return await self._states.shown(name)
 
     async def _leads_to(self, method: str, request: Message) -> dict[str, bytes]:
-        with typed_failures():
-            return await self._places.of(subjects.paths_of(method, request))
+        return await self._places.of(subjects.paths_of(method, request))
 
 
 async def _whole(requests: AsyncIterator[Any]) -> tuple[list[Any], bytes]:

@@ -23,7 +23,6 @@ from sandfleet_executor.effects.executions.inputs import InputNotAskedError
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts, subjects
-from sandfleet_executor.servicers.errors import typed_failures
 from sandfleet_executor.servicers.tables import TableMethods
 from sandfleet_executor.worker import languages
 from sandfleet_executor.worker.base.frames import Frame
@@ -41,15 +40,12 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
         self._looking = 0
 
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
-        with typed_failures(request.context_id):
-            language = requests.check_language(request.language, languages.find, languages.NAMES)
-            requests.check_id("context id", request.context_id)
-            cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            envs = self._session.environment(requests.check_envs(request.envs))
-            persistence = contexts.persistence(request, resume=request.resume)
-            made = await self._session.contexts.create(
-                ContextSpec(request.context_id, cwd, envs, language, persistence)
-            )
+        language = requests.check_language(request.language, languages.find, languages.NAMES)
+        requests.check_id("context id", request.context_id)
+        cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
+        envs = self._session.environment(requests.check_envs(request.envs))
+        persistence = contexts.persistence(request, resume=request.resume)
+        made = await self._session.contexts.create(ContextSpec(request.context_id, cwd, envs, language, persistence))
         answer = contexts.restored("", made.resumed) if made.resumed else None
         return pb.CreateContextResponse(context=describe(made), resumed=answer)
 
@@ -57,11 +53,10 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
         return pb.ListContextsResponse(contexts=map(describe, self._session.contexts.all()))
 
     async def Execute(self, request: pb.ExecuteRequest, context: Any) -> AsyncIterator[pb.ExecuteResponse]:
-        with typed_failures(request.execution_id):
-            requests.check_id("execution id", request.execution_id)
-            mark = convert.fingerprint(request)
-            stream = self._session.executions.repeated(CELL, request.execution_id, mark)
-            stream = stream or self._begin(request, mark, context)
+        requests.check_id("execution id", request.execution_id)
+        mark = convert.fingerprint(request)
+        stream = self._session.executions.repeated(CELL, request.execution_id, mark)
+        stream = stream or self._begin(request, mark, context)
         async for events in convert.streamed(stream):
             yield pb.ExecuteResponse(events=events)
 
@@ -92,40 +87,35 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
     async def Attach(
         self, request: pb.InterpreterServiceAttachRequest, context: Any
     ) -> AsyncIterator[pb.InterpreterServiceAttachResponse]:
-        with typed_failures(request.execution_id):
-            stream = self._session.executions.find(CELL, request.execution_id)
+        stream = self._session.executions.find(CELL, request.execution_id)
         async for events in convert.streamed(stream, request.after_sequence, request.seen_bytes):
             yield pb.InterpreterServiceAttachResponse(events=events)
 
     async def Interrupt(self, request: pb.InterruptRequest, context: Any) -> pb.InterruptResponse:
         grace = convert.seconds(request, "grace")
-        with typed_failures(request.context_id):
-            found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
+        found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
         grace = INTERRUPT_GRACE if grace is None else grace
         return pb.InterruptResponse(interrupted=found.stop(Cause.INTERRUPT, grace, request.execution_id))
 
     async def AnswerInput(self, request: pb.AnswerInputRequest, context: Any) -> pb.AnswerInputResponse:
-        with typed_failures(request.execution_id):
-            if request.WhichOneof("answer") is None:
-                raise BadRequest("cannot answer: there is neither a text nor a refusal")
-            text = requests.check_input(request.text) if request.HasField("text") else None
-            cell = self._session.executions.find(CELL, request.execution_id)
-            if not isinstance(cell, Execution) or cell.inputs is None:
-                raise InputNotAskedError(f"cannot answer: execution {request.execution_id} does not run")
-            password = cell.inputs.answer(request.input_id, text)
+        if request.WhichOneof("answer") is None:
+            raise BadRequest("cannot answer: there is neither a text nor a refusal")
+        text = requests.check_input(request.text) if request.HasField("text") else None
+        cell = self._session.executions.find(CELL, request.execution_id)
+        if not isinstance(cell, Execution) or cell.inputs is None:
+            raise InputNotAskedError(f"cannot answer: execution {request.execution_id} does not run")
+        password = cell.inputs.answer(request.input_id, text)
         if text is not None and not password:
             cell.recording.sent(f"{text}\n".encode())
         return pb.AnswerInputResponse()
 
     async def ForkContext(self, request: pb.ForkContextRequest, context: Any) -> pb.ForkContextResponse:
-        with typed_failures(request.context_id):
-            ids = requests.check_new_contexts(request.new_context_ids)
-            made = await self._session.contexts.fork(request.context_id or DEFAULT_CONTEXT, ids)
+        ids = requests.check_new_contexts(request.new_context_ids)
+        made = await self._session.contexts.fork(request.context_id or DEFAULT_CONTEXT, ids)
         return pb.ForkContextResponse(contexts=map(describe, made))
 
     async def RestartContext(self, request: pb.RestartContextRequest, context: Any) -> pb.RestartContextResponse:
-        with typed_failures(request.context_id):
-            found = await self._session.contexts.restart(request.context_id or DEFAULT_CONTEXT)
+        found = await self._session.contexts.restart(request.context_id or DEFAULT_CONTEXT)
         return pb.RestartContextResponse(context=describe(found))
 
     async def DeleteContext(self, request: pb.DeleteContextRequest, context: Any) -> pb.DeleteContextResponse:
@@ -133,19 +123,17 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
         return pb.DeleteContextResponse()
 
     async def Complete(self, request: pb.CompleteRequest, context: Any) -> pb.CompleteResponse:
-        with typed_failures(request.context_id):
-            asked = looks.check(looks.COMPLETE, request.code, cursor_of(request), convert.seconds(request, "timeout"))
-            found = looks.completion((await self._look(request.context_id, asked)).header, asked)
+        asked = looks.check(looks.COMPLETE, request.code, cursor_of(request), convert.seconds(request, "timeout"))
+        found = looks.completion((await self._look(request.context_id, asked)).header, asked)
         return pb.CompleteResponse(
             matches=found.matches, cursor_start=found.start, cursor_end=found.end, omitted=found.omitted
         )
 
     async def Inspect(self, request: pb.InspectRequest, context: Any) -> pb.InspectResponse:
-        with typed_failures(request.context_id):
-            seconds = convert.seconds(request, "timeout")
-            asked = looks.check(looks.INSPECT, request.code, cursor_of(request), seconds, request.detail_level)
-            answer = await self._look(request.context_id, asked)
-            found = looks.inspection(answer.header, answer.payload)
+        seconds = convert.seconds(request, "timeout")
+        asked = looks.check(looks.INSPECT, request.code, cursor_of(request), seconds, request.detail_level)
+        answer = await self._look(request.context_id, asked)
+        found = looks.inspection(answer.header, answer.payload)
         shown = [common_pb2.MimePart(mime_type="text/plain", data=found.text.encode())] if found.found else []
         return pb.InspectResponse(found=found.found, parts=shown)
 
@@ -160,28 +148,24 @@ class InterpreterService(TableMethods, interpreter_pb2_grpc.InterpreterServiceSe
             self._looking -= 1
 
     async def SaveState(self, request: pb.SaveStateRequest, context: Any) -> pb.SaveStateResponse:
-        with typed_failures(request.name):
-            found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
-            name = requests.check_id("the name of a state", request.name or found.id)
-            bounds = check_bounds(request.max_bytes, request.max_variable_bytes, convert.seconds(request, "timeout"))
-            return contexts.saved(name, await found.save(name, bounds))
+        found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
+        name = requests.check_id("the name of a state", request.name or found.id)
+        bounds = check_bounds(request.max_bytes, request.max_variable_bytes, convert.seconds(request, "timeout"))
+        return contexts.saved(name, await found.save(name, bounds))
 
     async def RestoreState(self, request: pb.RestoreStateRequest, context: Any) -> pb.RestoreStateResponse:
-        with typed_failures(request.name):
-            found = self._session.contexts.find_or_default(request.context_id or DEFAULT_CONTEXT)
-            name = requests.check_id("the name of a state", request.name or found.id)
-            seconds = check_seconds(convert.seconds(request, "timeout"))
-            return contexts.restored(name, await found.restore(name, seconds))
+        found = self._session.contexts.find_or_default(request.context_id or DEFAULT_CONTEXT)
+        name = requests.check_id("the name of a state", request.name or found.id)
+        seconds = check_seconds(convert.seconds(request, "timeout"))
+        return contexts.restored(name, await found.restore(name, seconds))
 
     async def ListStates(self, request: pb.ListStatesRequest, context: Any) -> pb.ListStatesResponse:
-        with typed_failures():
-            found = await asyncio.to_thread(lambda: list(self._session.states.list()))
+        found = await asyncio.to_thread(lambda: list(self._session.states.list()))
         return pb.ListStatesResponse(states=[contexts.state(name, manifest) for name, manifest in found])
 
     async def DeleteState(self, request: pb.DeleteStateRequest, context: Any) -> pb.DeleteStateResponse:
-        with typed_failures(request.name):
-            name = requests.check_id("the name of a state", request.name)
-            await asyncio.to_thread(self._session.states.delete, NAMED, name)
+        name = requests.check_id("the name of a state", request.name)
+        await asyncio.to_thread(self._session.states.delete, NAMED, name)
         return pb.DeleteStateResponse()
 
 

@@ -11,7 +11,7 @@ from sandfleet_api.executor.v1 import journal_pb2_grpc
 from sandfleet_executor.core.errors import BusyError
 from sandfleet_executor.core.journal import records
 from sandfleet_executor.effects.journal.journal import Journal
-from sandfleet_executor.servicers.errors import ApiError, typed_failures
+from sandfleet_executor.servicers.errors import ApiError
 
 MAX_READERS = 8
 
@@ -24,9 +24,8 @@ class JournalService(journal_pb2_grpc.JournalServiceServicer):
         self._readers = 0
 
     async def Head(self, request: pb.HeadRequest, context: Any) -> pb.HeadResponse:
-        with typed_failures(request.pod_uid):
-            await self._journal.settled()
-            status = self._journal.status(request.pod_uid)
+        await self._journal.settled()
+        status = self._journal.status(request.pod_uid)
         return pb.HeadResponse(
             number=status.head.number,
             hash=status.head.hash,
@@ -42,11 +41,10 @@ class JournalService(journal_pb2_grpc.JournalServiceServicer):
     async def Read(
         self, request: pb.JournalServiceReadRequest, context: Any
     ) -> AsyncIterator[pb.JournalServiceReadResponse]:
-        with typed_failures(request.pod_uid):
-            if self._readers >= MAX_READERS:
-                raise BusyError(f"cannot read the journal: {MAX_READERS} are reading")
-            await self._journal.settled()
-            parts = self._journal.read(request.from_number, request.pod_uid)
+        if self._readers >= MAX_READERS:
+            raise BusyError(f"cannot read the journal: {MAX_READERS} are reading")
+        await self._journal.settled()
+        parts = self._journal.read(request.from_number, request.pod_uid)
         self._readers += 1
         try:
             async for lines, following in _pages(parts, request.most_bytes):

@@ -13,7 +13,7 @@ from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.effects.network import tunnels
 from sandfleet_executor.effects.network.tunnels import Tunnel, Tunnels
-from sandfleet_executor.servicers.errors import ApiError, typed_failures
+from sandfleet_executor.servicers.errors import ApiError, about
 
 MAX_DATA_BYTES = 1 << 20
 OPEN_SECONDS = 30.0
@@ -60,9 +60,8 @@ class PortService(port_pb2_grpc.PortServiceServicer):
         self._tunnels = opener
 
     async def Tunnel(self, request_iterator: AsyncIterator[pb.TunnelRequest], context: Any) -> None:  # type: ignore[override] # the stubs know generators alone
-        with typed_failures():
-            port = await first(request_iterator)
-        with told(port), typed_failures(str(port)):
+        port = await first(request_iterator)
+        with told(port), about(str(port)):
             async with self._tunnels.open(port) as tunnel:
                 await context.write(pb.TunnelResponse(opened=pb.TunnelOpened()))
                 await carry(tunnel, send(tunnel, request_iterator), receive(tunnel, context))

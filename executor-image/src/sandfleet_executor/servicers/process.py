@@ -18,7 +18,7 @@ from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import journal, subjects
-from sandfleet_executor.servicers.errors import ApiError, typed_failures
+from sandfleet_executor.servicers.errors import ApiError
 
 START = "ProcessService/Start"
 MAX_INPUT_BYTES = 1 << 20
@@ -30,11 +30,10 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         self._session = session
 
     async def Start(self, request: pb.StartRequest, context: Any) -> AsyncIterator[pb.StartResponse]:
-        with typed_failures(request.execution_id):
-            requests.check_id("execution id", request.execution_id)
-            mark = convert.fingerprint(request)
-            stream = self._session.executions.repeated(COMMAND, request.execution_id, mark)
-            stream = stream or self._begin(request, mark, context)
+        requests.check_id("execution id", request.execution_id)
+        mark = convert.fingerprint(request)
+        stream = self._session.executions.repeated(COMMAND, request.execution_id, mark)
+        stream = stream or self._begin(request, mark, context)
         async for events in convert.streamed(stream):
             yield pb.StartResponse(events=events)
 
@@ -66,18 +65,14 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
     async def Attach(
         self, request: pb.ProcessServiceAttachRequest, context: Any
     ) -> AsyncIterator[pb.ProcessServiceAttachResponse]:
-        with typed_failures(request.execution_id):
-            stream = self._session.executions.find(COMMAND, request.execution_id)
+        stream = self._session.executions.find(COMMAND, request.execution_id)
         async for events in convert.streamed(stream, request.after_sequence, request.seen_bytes):
             yield pb.ProcessServiceAttachResponse(events=events)
 
     async def SendInput(self, request: pb.SendInputRequest, context: Any) -> pb.SendInputResponse:
-        with typed_failures(request.execution_id):
-            if len(request.data) > MAX_INPUT_BYTES:
-                raise BadRequest(
-                    f"cannot send {len(request.data)} bytes of input at once: the most is {MAX_INPUT_BYTES}"
-                )
-            command = self._session.command(request.execution_id)
+        if len(request.data) > MAX_INPUT_BYTES:
+            raise BadRequest(f"cannot send {len(request.data)} bytes of input at once: the most is {MAX_INPUT_BYTES}")
+        command = self._session.command(request.execution_id)
         try:
             await command.send_input(request.data)
             command.execution.recording.sent(request.data)
@@ -87,8 +82,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         return pb.SendInputResponse()
 
     async def CloseInput(self, request: pb.CloseInputRequest, context: Any) -> pb.CloseInputResponse:
-        with typed_failures(request.execution_id):
-            command = self._session.command(request.execution_id)
+        command = self._session.command(request.execution_id)
         if command.request.terminal:
             message = (
                 f"cannot close the input of {request.execution_id}: a terminal's has no end, send the byte 4 (Ctrl-D)"
@@ -98,10 +92,9 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         return pb.CloseInputResponse()
 
     async def Signal(self, request: pb.SignalRequest, context: Any) -> pb.SignalResponse:
-        with typed_failures(request.execution_id):
-            if request.signal not in signal.valid_signals():
-                raise BadRequest(f"cannot send signal {request.signal}: there is no such signal")
-            command = self._session.command(request.execution_id)
+        if request.signal not in signal.valid_signals():
+            raise BadRequest(f"cannot send signal {request.signal}: there is no such signal")
+        command = self._session.command(request.execution_id)
         command.execution.recording.signalled(request.signal)
         if request.signal == signal.SIGKILL:
             command.execution.stop(Cause.INTERRUPT, 0)
@@ -110,9 +103,8 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         return pb.SignalResponse()
 
     async def Resize(self, request: pb.ResizeRequest, context: Any) -> pb.ResizeResponse:
-        with typed_failures(request.execution_id):
-            size = requests.check_size(request.rows, request.cols)
-            command = self._session.command(request.execution_id)
+        size = requests.check_size(request.rows, request.cols)
+        command = self._session.command(request.execution_id)
         try:
             await command.resize(*size)
         except NoTerminalError as error:

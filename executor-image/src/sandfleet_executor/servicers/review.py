@@ -10,7 +10,6 @@ from sandfleet_executor.core.review.desk import Pending
 from sandfleet_executor.core.review.subject import Interpreter
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.servicers.convert import common as convert
-from sandfleet_executor.servicers.errors import typed_failures
 
 
 class ReviewService(review_pb2_grpc.ReviewServiceServicer):
@@ -23,13 +22,11 @@ class ReviewService(review_pb2_grpc.ReviewServiceServicer):
     async def WatchPending(
         self, request: pb.WatchPendingRequest, context: Any
     ) -> AsyncIterator[pb.WatchPendingResponse]:
-        with typed_failures():
-            async for pending in self._reviews.changes():
-                yield pb.WatchPendingResponse(reviews=self._messages(pending))
+        async for pending in self._reviews.changes():
+            yield pb.WatchPendingResponse(reviews=self._messages(pending))
 
     async def Answer(self, request: pb.AnswerRequest, context: Any) -> pb.AnswerResponse:
-        with typed_failures():
-            self._reviews.answer(request.statement, request.content)
+        self._reviews.answer(request.statement, request.content)
         return pb.AnswerResponse()
 
     def _messages(self, pending: Sequence[Pending]) -> list[pb.PendingReview]:

@@ -16,7 +16,6 @@ from sandfleet_executor.effects.services.logs import log_path
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.suspension.suspender import Codec
 from sandfleet_executor.servicers.convert import common as convert
-from sandfleet_executor.servicers.errors import typed_failures
 
 WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 3600.0
@@ -49,9 +48,8 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
         self._services = session.services
 
     async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:
-        with typed_failures():
-            specs = [spec_of(one, self._session.workdir) for one in request.services]
-            change = self._services.apply(specs, keep_others=request.keep_others)
+        specs = [spec_of(one, self._session.workdir) for one in request.services]
+        change = self._services.apply(specs, keep_others=request.keep_others)
         return pb.ApplyResponse(
             started=change.started, restarted=change.restarted, stopped=change.stopped, unchanged=change.unchanged
         )
@@ -59,18 +57,15 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
     async def Start(
         self, request: pb.ServiceManagerServiceStartRequest, context: Any
     ) -> pb.ServiceManagerServiceStartResponse:
-        with typed_failures():
-            self._services.start(names_of(request.names))
+        self._services.start(names_of(request.names))
         return pb.ServiceManagerServiceStartResponse()
 
     async def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopResponse:
-        with typed_failures():
-            await self._services.stop(names_of(request.names))
+        await self._services.stop(names_of(request.names))
         return pb.StopResponse()
 
     async def Restart(self, request: pb.RestartRequest, context: Any) -> pb.RestartResponse:
-        with typed_failures(request.name):
-            self._services.restart(request.name)
+        self._services.restart(request.name)
         return pb.RestartResponse()
 
     async def List(
@@ -84,10 +79,9 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
         return pb.ServiceManagerServiceListResponse(services=services)
 
     async def Logs(self, request: pb.LogsRequest, context: Any) -> AsyncIterator[pb.LogsResponse]:
-        with typed_failures(request.name):
-            log = self._services.log(request.name)
-            if request.tail_lines and request.HasField("offset"):
-                raise BadRequest("cannot read the log: give either an offset or a number of lines")
+        log = self._services.log(request.name)
+        if request.tail_lines and request.HasField("offset"):
+            raise BadRequest("cannot read the log: give either an offset or a number of lines")
         offset = log.ring.first
         if request.HasField("offset"):
             offset = request.offset
@@ -100,13 +94,12 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
                 yield pb.LogsResponse(chunk=pb.LogChunk(offset=start, data=data))
 
     async def WaitReady(self, request: pb.WaitReadyRequest, context: Any) -> pb.WaitReadyResponse:
-        with typed_failures(request.name):
-            seconds = convert.seconds(request, "timeout")
-            seconds = WAIT_SECONDS if seconds is None else seconds
-            if not 0 <= seconds <= MAX_WAIT_SECONDS:
-                raise BadRequest(f"cannot wait {seconds:g} s: it has to be at least 0 and at most {MAX_WAIT_SECONDS:g}")
-            ready = await self._services.wait_ready(request.name, seconds)
-            one, log = self._services.get(request.name), self._services.log(request.name)
+        seconds = convert.seconds(request, "timeout")
+        seconds = WAIT_SECONDS if seconds is None else seconds
+        if not 0 <= seconds <= MAX_WAIT_SECONDS:
+            raise BadRequest(f"cannot wait {seconds:g} s: it has to be at least 0 and at most {MAX_WAIT_SECONDS:g}")
+        ready = await self._services.wait_ready(request.name, seconds)
+        one, log = self._services.get(request.name), self._services.log(request.name)
         # Not its ports: that takes a look at the processes.
         shown = self._message(one, [], known=False)
         return pb.WaitReadyResponse(ready=ready, service=shown, log_tail=b"" if ready else log.ring.last_lines())

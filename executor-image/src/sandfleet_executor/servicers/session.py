@@ -27,7 +27,7 @@ from sandfleet_executor.effects.session.session import Claim, Session
 from sandfleet_executor.effects.suspension.suspender import Suspender
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts
-from sandfleet_executor.servicers.errors import ApiError, typed_failures
+from sandfleet_executor.servicers.errors import ApiError
 
 LEAST_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MOST_WATCH_SECONDS = 0.1, 1.0, 60.0
 MAX_LEASE_SECONDS = 30 * 24 * 3600.0
@@ -54,22 +54,20 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         self._suspender = suspender
 
     async def Open(self, request: pb.OpenRequest, context: Any) -> pb.OpenResponse:
-        with typed_failures(request.session_id):
-            claim = Claim(
-                requests.check_id("session id", request.session_id),
-                lease_of(request),
-                requests.check_envs(request.envs),
-                self._session.config.limits.lowered(convert.limits_wish(request.limits)),
-                request.mounts,
-                request.egress,
-                request.egress_authority,
-            )
-            namespace = await self._session.open(claim, self._suspender.begin)
+        claim = Claim(
+            requests.check_id("session id", request.session_id),
+            lease_of(request),
+            requests.check_envs(request.envs),
+            self._session.config.limits.lowered(convert.limits_wish(request.limits)),
+            request.mounts,
+            request.egress,
+            request.egress_authority,
+        )
+        namespace = await self._session.open(claim, self._suspender.begin)
         return pb.OpenResponse(description=describe(self._session, namespace))
 
     async def Suspend(self, request: pb.SuspendRequest, context: Any) -> pb.SuspendResponse:
-        with typed_failures():
-            kept = await self._suspender.suspend(force=request.force, unused=request.unused)
+        kept = await self._suspender.suspend(force=request.force, unused=request.unused)
         return pb.SuspendResponse(
             suspension=pb.Suspension(
                 contexts=map(contexts.report, kept.contexts),
@@ -81,8 +79,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         )
 
     async def Resume(self, request: pb.ResumeRequest, context: Any) -> pb.ResumeResponse:
-        with typed_failures():
-            back = await self._suspender.resumed()
+        back = await self._suspender.resumed()
         if back is None:
             return pb.ResumeResponse()
         return pb.ResumeResponse(
@@ -90,17 +87,15 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         )
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
-        with typed_failures():
-            said = describe(self._session, await self._session.namespaces.get())
+        said = describe(self._session, await self._session.namespaces.get())
         if (idle := self._suspender.idle()) is not None:
             said.idle.CopyFrom(convert.duration(idle))
         said.prepared = await self._suspender.prepared()
         return said
 
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.GetEnvironmentResponse:
-        with typed_failures():
-            found = await self._session.installed()
-            hello = (await self._session.namespaces.get()).hello
+        found = await self._session.installed()
+        hello = (await self._session.namespaces.get()).hello
         return pb.GetEnvironmentResponse(
             python_version=hello.python,
             kernel=hello.kernel,
@@ -125,25 +120,22 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         return pb.HealthResponse(ready=True)
 
     async def Usage(self, request: pb.UsageRequest, context: Any) -> pb.UsageResponse:
-        with typed_failures():
-            return usage_message(await self._meter.read())
+        return usage_message(await self._meter.read())
 
     async def WatchUsage(self, request: pb.WatchUsageRequest, context: Any) -> AsyncIterator[pb.WatchUsageResponse]:
-        with typed_failures():
-            interval = watch_interval(convert.seconds(request, "interval"))
-            told, told_at = b"", 0.0
-            # A slow reader gets the state at the time when it can take it, and delays no other reader.
-            async with contextlib.aclosing(self._meter.ticks(interval)) as ticks:
-                async for _ in ticks:
-                    said = watch_message(await self._meter.read(age=interval / 2), self._meter.running())
-                    now, mark = time.monotonic(), timeless(said)
-                    if mark != told or now - told_at >= HEARTBEAT_SECONDS:
-                        told, told_at = mark, now
-                        yield said
+        interval = watch_interval(convert.seconds(request, "interval"))
+        told, told_at = b"", 0.0
+        # A slow reader gets the state at the time when it can take it, and delays no other reader.
+        async with contextlib.aclosing(self._meter.ticks(interval)) as ticks:
+            async for _ in ticks:
+                said = watch_message(await self._meter.read(age=interval / 2), self._meter.running())
+                now, mark = time.monotonic(), timeless(said)
+                if mark != told or now - told_at >= HEARTBEAT_SECONDS:
+                    told, told_at = mark, now
+                    yield said
 
     async def ProbeEgress(self, request: pb.ProbeEgressRequest, context: Any) -> pb.ProbeEgressResponse:
-        with typed_failures():
-            wanted = targets.checked([target_of(one) for one in request.targets])
+        wanted = targets.checked([target_of(one) for one in request.targets])
         if self._session.config.network != "pod":
             why = "cannot probe: user code has a network of its own, so that what the executor reaches says nothing"
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "OwnNetwork", why)

@@ -17,7 +17,7 @@ from sandfleet_executor.effects.snapshots.restorer import Restorer
 from sandfleet_executor.effects.snapshots.saver import Saver, Saving
 from sandfleet_executor.effects.snapshots.spool import Piece
 from sandfleet_executor.servicers.convert import snapshots as convert
-from sandfleet_executor.servicers.errors import ApiError, invalid, translated, typed_failures
+from sandfleet_executor.servicers.errors import ApiError, invalid, translated
 
 # Of one message.
 MAX_ENTRIES, MAX_DATA_BYTES = 1000, 1 << 20
@@ -32,7 +32,7 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
         self._running = ""
 
     async def Save(self, request: pb.SaveRequest, _context: Any) -> AsyncIterator[pb.SaveResponse]:
-        with typed_failures(), translated("save", b"/workspace"), self._alone("saved"):
+        with translated("save", b"/workspace"), self._alone("saved"):
             async with self._saving(request) as saving:
                 totals = convert.totals_message(saving.totals)
                 yield pb.SaveResponse(begun=totals)
@@ -46,7 +46,7 @@ class SnapshotService(snapshot_pb2_grpc.SnapshotServiceServicer):
         return pb.UnholdResponse()
 
     async def Restore(self, requests: AsyncIterator[pb.RestoreRequest], _context: Any) -> pb.RestoreResponse:
-        with typed_failures(), translated("restore", b"/workspace"), self._alone("restored"):
+        with translated("restore", b"/workspace"), self._alone("restored"):
             first = await anext(aiter(requests), None)
             if first is None or first.WhichOneof("part") != "header":
                 raise invalid("InvalidStream", "cannot restore: the stream has to begin with a header")

@@ -15,7 +15,7 @@ from sandfleet_executor.core.contexts.tables import Table
 from sandfleet_executor.core.errors import BusyError
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.servicers.convert import common as convert
-from sandfleet_executor.servicers.errors import ApiError, invalid, typed_failures
+from sandfleet_executor.servicers.errors import ApiError, about, invalid
 
 if TYPE_CHECKING:
     from sandfleet_executor.effects.contexts.tables import Tables
@@ -36,7 +36,7 @@ class TableMethods:
     _moving = 0
 
     async def GetTable(self, request: pb.GetTableRequest, context: Any) -> AsyncIterator[pb.GetTableResponse]:
-        with typed_failures(request.name), self._move(request.context_id) as found:
+        with self._move(request.context_id) as found:
             seconds = convert.seconds(request, "timeout")
             asked = tables.check(tables.GIVE, request.name, seconds, request.max_bytes)
             async for piece in flowing(lambda hand: found.get(asked, hand)):
@@ -50,7 +50,7 @@ class TableMethods:
         if first is None or first.WhichOneof("part") != "header":
             raise invalid("InvalidStream", "cannot put a table: the stream has to begin with a header")
         header = first.header
-        with typed_failures(header.name), self._move(header.context_id) as found:
+        with about(header.name), self._move(header.context_id) as found:
             seconds = convert.seconds(header, "timeout")
             asked = tables.check(tables.TAKE, header.name, seconds, kind=header.kind, size=header.size_bytes)
             most = asked.size or asked.most_bytes

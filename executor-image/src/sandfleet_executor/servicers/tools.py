@@ -11,7 +11,6 @@ from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.effects.tools.broker import MOST_TOGETHER, HostStream, ToolBroker
 from sandfleet_executor.servicers.convert import tools as convert
-from sandfleet_executor.servicers.errors import typed_failures
 
 OFFER_SECONDS = 30.0
 
@@ -21,16 +20,15 @@ class ToolBrokerService(tools_pb2_grpc.ToolBrokerServiceServicer):
         self._broker = broker
 
     async def Serve(self, request_iterator: AsyncIterator[pb.ServeRequest], context: Any) -> None:  # type: ignore[override] # the stubs know generators alone
-        with typed_failures():
-            offer = await first(request_iterator)
-            host = requests.check_id("host id", offer.host_id)
-            stream, outstanding = self._broker.connect(host, convert.offer(offer), takes_many=offer.takes_many)
-            broken = True
-            try:
-                await context.write(pb.ServeResponse(ready=pb.ServeReady(outstanding=outstanding, takes_many=True)))
-                broken = not await self._carry(stream, request_iterator, context)
-            finally:
-                self._broker.disconnect(stream, broken=broken)
+        offer = await first(request_iterator)
+        host = requests.check_id("host id", offer.host_id)
+        stream, outstanding = self._broker.connect(host, convert.offer(offer), takes_many=offer.takes_many)
+        broken = True
+        try:
+            await context.write(pb.ServeResponse(ready=pb.ServeReady(outstanding=outstanding, takes_many=True)))
+            broken = not await self._carry(stream, request_iterator, context)
+        finally:
+            self._broker.disconnect(stream, broken=broken)
 
     async def _carry(self, stream: HostStream, messages: AsyncIterator[pb.ServeRequest], context: Any) -> bool:
         """Until the stream ends; whether its host said that it stops. Raises ReplacedError and BadRequest."""

@@ -2,10 +2,14 @@
 
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
+import grpc
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 from sandfleet._wire.link import REVIEWED
-from sandfleet_executor.core.rpcs import PACKAGE, RPCS, Entry, Gate, Use, rpc_of
+from sandfleet_executor.core.errors import Code
+from sandfleet_executor.core.rpcs import PACKAGE, RPCS, Entry, Gate, Rpc, Use, rpc_of
 from sandfleet_executor.servicers.convert.subjects import PARTS
 
 ROOT = Path(__file__).parents[4]
@@ -21,6 +25,17 @@ WAITING = {name for name, rpc in RPCS.items() if rpc.gate in {Gate.CALL, Gate.EX
 def test_the_table_has_each_rpc_of_the_protos_and_no_other() -> None:
     assert METHODS.keys() == RPCS.keys()
     assert len(METHODS) > 50
+
+
+@pytest.mark.parametrize("rpc", [rpc for rpc in RPCS.values() if rpc.subject], ids=lambda rpc: rpc.name)
+def test_errors_are_about_a_text_of_their_request(rpc: Rpc) -> None:
+    method = METHODS[rpc.name]
+    assert not method.client_streaming
+    assert method.input_type.fields_by_name[rpc.subject].cpp_type == FieldDescriptor.CPPTYPE_STRING
+
+
+def test_errors_end_calls_with_a_status_of_grpc() -> None:
+    assert set(get_args(Code)) <= set(grpc.StatusCode.__members__)
 
 
 def test_an_rpc_that_the_table_lacks_is_refused_and_recorded() -> None:

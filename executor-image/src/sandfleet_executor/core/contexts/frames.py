@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.executions.events import Cleared, Error, Frame, Result
 
 MAX_PARTS = 64
@@ -22,7 +23,7 @@ MAX_SECONDS = 1e9
 STATUSES = ("ok", "error", "interrupted")
 
 
-class BadFrame(ValueError):
+class BadFrame(RpcError, ValueError, code="ABORTED", reason="NoAnswer", retryable=True):
     """The interpreter broke the protocol."""
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandfleet_executor.core.contexts.frames import BadFrame
-from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.errors import BadRequest, Code, RpcError
 
 GIVE, TAKE = "give", "take"
 DEFAULT_SECONDS, MAX_SECONDS = 60.0, 600.0
@@ -14,28 +14,29 @@ MAX_NAME = 256
 LIBRARIES = ("pandas", "polars", "pyarrow")
 # Those whose tables are what has come.
 UNCOPIED = ("polars", "pyarrow")
-# What an interpreter may say of a table that is not there. The servicer has their statuses.
-REASONS = (
-    "NoTable",
-    "NotATable",
-    "UnsupportedColumn",
-    "NotArrow",
-    "NotTaken",
-    "TooLarge",
-    "OutOfMemory",
-    "LibraryMissing",
-)
+# What an interpreter may say of a table that is not there, and the statuses of that.
+REASONS: dict[str, Code] = {
+    "NoTable": "NOT_FOUND",
+    "NotATable": "FAILED_PRECONDITION",
+    "UnsupportedColumn": "FAILED_PRECONDITION",
+    "NotArrow": "INVALID_ARGUMENT",
+    "NotTaken": "FAILED_PRECONDITION",
+    "TooLarge": "RESOURCE_EXHAUSTED",
+    "OutOfMemory": "RESOURCE_EXHAUSTED",
+    "LibraryMissing": "FAILED_PRECONDITION",
+}
 # What a stream of Arrow IPC ends with.
 END = b"\xff\xff\xff\xff\0\0\0\0"
 MAX_COUNT = 1 << 62
 MAX_MESSAGE = 1000
 
 
-class NoTableError(Exception):
+class NoTableError(RpcError):
     """The interpreter has no such table, or cannot move it; `reason` is one of REASONS."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
+        self.code = REASONS[reason]
         self.reason = reason
 
 
@@ -99,7 +100,7 @@ def check(op: str, name: str, seconds: float | None, most_bytes: int = 0, *, kin
 
 def parse(header: Mapping[str, Any]) -> Table:
     """What the interpreter says first. Raises NoTableError, and BadFrame for anything that is not exactly right."""
-    if header.get("event") == "refused" and header.get("reason") in REASONS:
+    if header.get("event") == "refused" and header.get("reason") in tuple(REASONS):
         message = header.get("message")
         text = message[:MAX_MESSAGE] if isinstance(message, str) else "cannot move the table"
         raise NoTableError(str(header["reason"]), text.encode("utf-8", "replace").decode())

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.packages import installation
 from sandfleet_executor.core.packages.installation import BadReport, Declared
 
@@ -13,7 +14,7 @@ MAX_TEXT = 200
 ORIGINS = ("image", "workspace")
 
 
-class BadManifest(ValueError):
+class BadManifest(RpcError, ValueError, code="FAILED_PRECONDITION", reason="EnvironmentUnreadable"):
     """What was said is no list of languages and declared."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandfleet_executor.core.access.token_claims import ISSUER, LEEWAY_SECONDS
+from sandfleet_executor.core.errors import Code, RpcError
 
 # What sets a statement apart from a capability token, which has scopes and no use.
 USE = "review"
@@ -14,7 +15,7 @@ MAX_REASON_CHARACTERS = 2000
 MAX_VOTERS = 16
 
 
-class AnswerReason(enum.Enum):
+class AnswerReason(enum.StrEnum):
     """Why an answer was refused; the value is the reason in the API's ErrorDetail."""
 
     INVALID = "ApprovalInvalid"
@@ -23,11 +24,15 @@ class AnswerReason(enum.Enum):
     NOT_EDITABLE = "NotEditable"
 
 
-class AnswerError(Exception):
+_CODES: dict[AnswerReason, Code] = {AnswerReason.INVALID: "PERMISSION_DENIED", AnswerReason.NOT_FOUND: "NOT_FOUND"}
+
+
+class AnswerError(RpcError):
     """An answer was refused. The message is "cannot X: why"."""
 
     def __init__(self, reason: AnswerReason, why: str) -> None:
         super().__init__(f"cannot answer the review: {why}")
+        self.code = _CODES.get(reason, "FAILED_PRECONDITION")
         self.reason = reason
 
 

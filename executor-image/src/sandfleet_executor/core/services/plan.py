@@ -4,16 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.services import machine
 from sandfleet_executor.core.services.machine import ALIVE, RESTING, Action, ServiceRuntime, State
 from sandfleet_executor.core.services.spec import MAX_SERVICES, ServiceSpec, check_set
 
 
-class TakenError(ValueError):
+class TakenError(RpcError, ValueError, code="ALREADY_EXISTS", reason="TemplateService"):
     """The name belongs to a service of the template."""
 
 
-class TooManyError(ValueError):
+class TooManyError(RpcError, ValueError, code="RESOURCE_EXHAUSTED", reason="TooManyServices"):
     """There would be more services than there may be."""
 
 

@@ -24,11 +24,11 @@ HTTP_PATH = re.compile(r"/[\x21-\x7e]*")
 UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 
-class UnknownServiceError(BadRequest):
+class UnknownServiceError(BadRequest, code="INVALID_ARGUMENT", reason="UnknownService"):
     """`after` names a service that does not exist."""
 
 
-class CycleError(BadRequest):
+class CycleError(BadRequest, code="INVALID_ARGUMENT", reason="ServiceCycle"):
     """Services wait for each other."""
 
 

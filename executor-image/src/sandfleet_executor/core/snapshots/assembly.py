@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.snapshots.entries import (
     MAX_ENTRIES,
     Entry,
@@ -24,7 +25,7 @@ from sandfleet_executor.core.snapshots.entries import (
 MAX_AHEAD = 100_000
 
 
-class InvalidStream(ValueError):
+class InvalidStream(RpcError, ValueError, code="INVALID_ARGUMENT", reason="InvalidStream"):
     """The parts of a restore come in no order, or not all of them. The message is "cannot restore: why"."""
 
 

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.files.disk import ENTRY_BYTES
 from sandfleet_executor.core.files.paths import MAX_NAME_BYTES, PARTIAL_PREFIX, UP
 
@@ -23,7 +24,7 @@ MAX_LISTED = 1000
 USER = b"user."
 
 
-class InvalidEntry(ValueError):
+class InvalidEntry(RpcError, ValueError, code="INVALID_ARGUMENT", reason="InvalidEntry"):
     """No workspace has such an entry. The message is "cannot restore X: why"."""
 
 

@@ -3,29 +3,32 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.core.snapshots.entries import Totals, Unsaved
 from sandfleet_executor.core.suspension.record import ContextReport, KeptContext, Record
 
 
-class SnapshotRunningError(RuntimeError):
+class SnapshotRunningError(
+    RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="SnapshotRunning", retryable=True
+):
     """Another snapshot or restore is at work."""
 
 
-class NotEmptyError(RuntimeError):
+class NotEmptyError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="WorkspaceNotEmpty"):
     """The workspace has files, and they are not to be replaced."""
 
 
-class NoSessionError(RuntimeError):
+class NoSessionError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="NoSession", retryable=True):
     """The sandbox is not bound to a session yet."""
 
 
-class SessionOpenError(RuntimeError):
+class SessionOpenError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="SessionOpen"):
     """The sandbox is not warm any more."""
 
 
-class NotPreparableError(RuntimeError):
+class NotPreparableError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="NotPreparable"):
     """Nothing of the sandbox outlives its executor, so that it cannot keep variables for a session."""
 
 

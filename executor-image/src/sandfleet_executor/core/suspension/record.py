@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sandfleet_executor.core.contexts.states import Bounds, Item
+from sandfleet_executor.core.errors import RpcError
 
 # Variables of one session that are listed as missing; the others are counted.
 MAX_LISTED = 500
@@ -18,15 +19,16 @@ class BadRecord(ValueError):
     """Not what a record looks like."""
 
 
-class InUseError(RuntimeError):
+class InUseError(RpcError, RuntimeError):
     """Something runs or is open that a suspension would end. `reason` is a word for programs."""
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(f"cannot suspend the sandbox: {why}")
         self.reason = reason
+        self.retryable = True
 
 
-class NotSavedError(RuntimeError):
+class NotSavedError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="StateNotSaved"):
     """The variables of a whole context cannot be kept."""
 
 

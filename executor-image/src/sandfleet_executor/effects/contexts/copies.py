@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sandfleet_executor.core.contexts import rollback
 from sandfleet_executor.core.contexts.frames import BadFrame
 from sandfleet_executor.core.contexts.rollback import Budget, Refusal
+from sandfleet_executor.core.errors import Code, RpcError
 from sandfleet_executor.effects.contexts.interpreter import Interpreter
 from sandfleet_executor.effects.namespace.children import Child, NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
@@ -19,12 +20,19 @@ from sandfleet_executor.effects.namespace.namespace import Namespace
 UNCOPIED = 1
 
 
-class NotCopiedError(Exception):
+# The statuses of the reasons that are no state of the context; both pass.
+_CODES: dict[str, Code] = {"ForkFailed": "RESOURCE_EXHAUSTED", "CopyBroken": "UNAVAILABLE"}
+
+
+class NotCopiedError(RpcError):
     """There are no copies; `why` says why not."""
 
     def __init__(self, why: Refusal) -> None:
-        super().__init__(why.message)
+        super().__init__(f"cannot fork the context because {why.message}")
         self.why = why
+        self.code = _CODES.get(why.reason, "FAILED_PRECONDITION")
+        self.reason = why.reason
+        self.retryable = why.reason in _CODES
 
 
 @dataclass(frozen=True)

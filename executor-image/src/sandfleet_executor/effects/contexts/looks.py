@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from sandfleet_executor.core.contexts.frames import BadFrame
 from sandfleet_executor.core.contexts.looks import Look
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.effects.contexts.interpreter import Interpreter
 from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
 from sandfleet_executor.effects.contexts.queue import CellQueue
@@ -16,15 +17,15 @@ from sandfleet_executor.worker.languages import declared
 GRACE_SECONDS = 1.0
 
 
-class ContextBusyError(RuntimeError):
+class ContextBusyError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="ContextBusy", retryable=True):
     """A cell runs or waits: code is only looked at between two cells."""
 
 
-class CannotLookError(RuntimeError):
+class CannotLookError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="LanguageCannot"):
     """The context's language has no completion and inspection."""
 
 
-class NoAnswerError(RuntimeError):
+class NoAnswerError(RpcError, RuntimeError, code="ABORTED", reason="NoAnswer", retryable=True):
     """It took too long, or ended without an answer."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandfleet_executor.core.contexts import states
 from sandfleet_executor.core.contexts.states import BadState, Manifest
+from sandfleet_executor.core.errors import RpcError
 
 NAMED, AUTOMATIC, SUSPENDED = "named", "automatic", "suspended"
 # Of a snapshot that is being read, and of one that is being restored.
@@ -20,39 +21,39 @@ SNAPSHOT, RESTORING = "snapshot", "restoring"
 SUFFIX, UNFINISHED = ".state", ".tmp"
 
 
-class StateError(Exception):
+class StateError(RpcError):
     """A save or restore is not possible in the present state."""
 
 
-class NoStateDirError(StateError):
+class NoStateDirError(StateError, code="FAILED_PRECONDITION", reason="NoStateDirectory"):
     """The sandbox has nowhere to keep states."""
 
 
-class NothingToSaveError(StateError):
+class NothingToSaveError(StateError, code="FAILED_PRECONDITION", reason="NothingToSave"):
     """The context has no interpreter, or one whose variables cannot be saved."""
 
 
-class StateMissingError(StateError):
+class StateMissingError(StateError, code="NOT_FOUND", reason="NoState"):
     """There is no state of that name."""
 
 
-class StateDamagedError(StateError):
+class StateDamagedError(StateError, code="DATA_LOSS", reason="StateDamaged"):
     """The saved state cannot be read."""
 
 
-class StateReplacedError(StateError):
+class StateReplacedError(StateError, code="FAILED_PRECONDITION", reason="ReviewChanged", retryable=True):
     """It is another state than was approved."""
 
 
-class TooManyStatesError(StateError):
+class TooManyStatesError(StateError, code="RESOURCE_EXHAUSTED", reason="TooManyStates", retryable=True):
     """Their number or their size is at its limit."""
 
 
-class NoSpaceError(StateError):
+class NoSpaceError(StateError, code="RESOURCE_EXHAUSTED", reason="NoSpace", retryable=True):
     """The disk is full; the older state is whole."""
 
 
-class BrokenOffError(StateError):
+class BrokenOffError(StateError, code="ABORTED", reason="BrokenOff", retryable=True):
     """The interpreter ended before the save or restore was done."""
 
 

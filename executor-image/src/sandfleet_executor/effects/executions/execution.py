@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Protocol
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.executions.event_log import EventLog, output_bytes
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Event, Finished, Gap, Output, is_end
 from sandfleet_executor.core.executions.outcomes import Cause
@@ -94,7 +95,7 @@ class Reader:
         self.ready.set()
 
 
-class AheadError(ValueError):
+class AheadError(RpcError, ValueError, code="OUT_OF_RANGE", reason="AheadOfStream"):
     """The execution has not reached the event after which the reader wants to go on."""
 
 

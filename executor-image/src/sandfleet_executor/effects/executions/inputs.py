@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from sandfleet_executor.core.contexts.frames import Prompted
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.executions.events import InputRequest
 
 
-class InputNotAskedError(LookupError):
+class InputNotAskedError(RpcError, LookupError, code="NOT_FOUND", reason="InputNotAsked"):
     """The code does not wait for that input."""
 
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Protocol
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.executions.events import Finished, Started
 from sandfleet_executor.core.executions.outcomes import EXECUTOR_RESTARTED, Cause
 from sandfleet_executor.core.executions.records import CELL
@@ -24,15 +25,15 @@ MAX_SHOWN = 64
 _log = logging.getLogger(__name__)
 
 
-class OtherRequestError(ValueError):
+class OtherRequestError(RpcError, ValueError, code="ALREADY_EXISTS", reason="ExecutionMismatch"):
     """The id belongs to an execution of another request."""
 
 
-class ForgottenError(ValueError):
+class ForgottenError(RpcError, ValueError, code="ALREADY_EXISTS", reason="ResultForgotten"):
     """The execution ran, and its events are not kept any more."""
 
 
-class UnknownExecutionError(LookupError):
+class UnknownExecutionError(RpcError, LookupError, code="NOT_FOUND", reason="ExecutionNotFound"):
     """There is no execution of that id."""
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.journal import records, segments
 from sandfleet_executor.core.journal.records import Head
 from sandfleet_executor.core.journal.segments import Scan, Segment
@@ -31,11 +32,11 @@ BEHIND_SECONDS = 0.005
 _log = logging.getLogger(__name__)
 
 
-class NoJournalError(LookupError):
+class NoJournalError(RpcError, LookupError, code="NOT_FOUND", reason="NoJournal"):
     """There is no journal of that pod here."""
 
 
-class AheadOfJournalError(ValueError):
+class AheadOfJournalError(RpcError, ValueError, code="OUT_OF_RANGE", reason="AheadOfJournal"):
     """No record has that number yet."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.errors import BadRequest, RpcError
 from sandfleet_executor.effects.namespace.channel import FrameChannel
 from sandfleet_executor.worker.base.frames import Frame, FrameError
 
@@ -22,7 +22,7 @@ REFILL_SECONDS = 0.05
 KEPT_SECONDS = 30.0
 
 
-class NamespaceError(Exception):
+class NamespaceError(RpcError, code="UNAVAILABLE", reason="SessionUnavailable", retryable=True):
     """The session namespace cannot be made, or it has ended."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.errors import BadRequest, RpcError
 from sandfleet_executor.core.services import machine, plan
 from sandfleet_executor.core.services.exits import judge, not_started
 from sandfleet_executor.core.services.machine import ALIVE, Action, Exit, Next, State
@@ -32,7 +32,7 @@ CLOSE_SECONDS = 1.0
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
-class UnknownNameError(LookupError):
+class UnknownNameError(RpcError, LookupError, code="NOT_FOUND", reason="ServiceNotFound"):
     """There is no such service."""
 
 

@@ -7,26 +7,11 @@ from sandfleet_executor.core.contexts.states import MAX_STATE_BYTES, Bounds
 from sandfleet_executor.core.suspension import record as records
 from sandfleet_executor.core.suspension.record import ContextReport, KeptContext
 from sandfleet_executor.effects.contexts.context import Context
-from sandfleet_executor.effects.contexts.state_store import (
-    BrokenOffError,
-    NoSpaceError,
-    NoStateDirError,
-    NothingToSaveError,
-    StateError,
-    TooManyStatesError,
-)
+from sandfleet_executor.effects.contexts.state_store import StateError
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.session.session import Session
 
-NOT_SUPPORTED, NOTHING_TO_SAVE, TOO_SLOW, BROKEN_OFF = "NotSupported", "NothingToSave", "TooSlow", "BrokenOff"
-FAILURES: dict[type[Exception], str] = {
-    NoSpaceError: "NoSpace",
-    TooManyStatesError: "TooManyStates",
-    NoStateDirError: "NoStateDirectory",
-    BrokenOffError: BROKEN_OFF,
-    NothingToSaveError: NOTHING_TO_SAVE,
-    TimeoutError: TOO_SLOW,
-}
+NOT_SUPPORTED, TOO_SLOW, BROKEN_OFF = "NotSupported", "TooSlow", "BrokenOff"
 
 
 async def keep_context(
@@ -56,9 +41,12 @@ async def _save(context: Context, kind: str, seconds: float) -> ContextReport:
     try:
         async with asyncio.timeout(seconds):
             manifest = await context.save(context.id, Bounds(MAX_STATE_BYTES, MAX_STATE_BYTES, seconds), kind)
-    except (StateError, NamespaceError, TimeoutError) as error:
-        why = str(error) or f"it was not saved within {seconds:g} s"
-        return replace(report, reason=FAILURES.get(type(error), BROKEN_OFF), message=why)
+    except StateError as error:
+        return replace(report, reason=error.reason, message=str(error))
+    except NamespaceError as error:
+        return replace(report, reason=BROKEN_OFF, message=str(error))
+    except TimeoutError:
+        return replace(report, reason=TOO_SLOW, message=f"it was not saved within {seconds:g} s")
     return replace(
         report,
         variables=len(manifest.saved) + manifest.saved_omitted,

@@ -28,10 +28,10 @@ from sandfleet_executor.core.suspension.record import (
 )
 from sandfleet_executor.effects.contexts.context import Context
 from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
-from sandfleet_executor.effects.contexts.state_store import SUSPENDED, StateError, no_space
+from sandfleet_executor.effects.contexts.state_store import SUSPENDED, NothingToSaveError, StateError, no_space
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.session.session import Session
-from sandfleet_executor.effects.suspension.saving import NOT_SUPPORTED, NOTHING_TO_SAVE, keep_context
+from sandfleet_executor.effects.suspension.saving import NOT_SUPPORTED, keep_context
 from sandfleet_executor.worker.languages import find
 
 RECORD, UNFINISHED = "suspended.json", "suspended.tmp"
@@ -45,7 +45,7 @@ INTERRUPT_SECONDS, KILL_SECONDS = 2.0, 5.0
 NAMED = 3
 NOT_STARTED = "NotStarted"
 # A context without an interpreter has lost its variables before, and has told so.
-HARMLESS = frozenset({NOT_SUPPORTED, NOTHING_TO_SAVE})
+HARMLESS = frozenset({NOT_SUPPORTED, NothingToSaveError.reason})
 
 _log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.journal import bodies
 from sandfleet_executor.core.tools.calls import Acknowledged, Answered, Calls, Cancelled, Sent
 from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, Kind, Tool, Value
@@ -26,11 +27,11 @@ ACKNOWLEDGE_SECONDS, MOST_ACKNOWLEDGED = 0.02, 32
 MOST_TOGETHER, MOST_BYTES_TOGETHER = 64, 256 << 10
 
 
-class NotBrokeredError(RuntimeError):
+class NotBrokeredError(RpcError, RuntimeError, code="FAILED_PRECONDITION", reason="ContractNotBrokered"):
     """The sandbox has another contract."""
 
 
-class ReplacedError(RuntimeError):
+class ReplacedError(RpcError, RuntimeError, code="ABORTED", reason="Replaced"):
     """Another host serves the tools now."""
 
 

@@ -34,7 +34,6 @@ from sandfleet_executor.core.limits import BOUNDS, SECONDS, Bound, Limits
 from sandfleet_executor.effects.executions.registry import (
     Stream,
 )
-from sandfleet_executor.servicers.errors import typed_failures
 
 OUTCOMES = {
     "ok": pb.OUTCOME_OK,
@@ -212,9 +211,8 @@ def fingerprint(request: Message) -> bytes:
 
 async def streamed(stream: Stream, after: int = 0, seen: int = 0) -> AsyncIterator[list[pb.ExecutionEvent]]:
     """The events of an execution, as they travel together."""
-    with typed_failures():
-        async for batch in stream.batches(after, seen):
-            yield [event(number, value) for number, value in batch]
+    async for batch in stream.batches(after, seen):
+        yield [event(number, value) for number, value in batch]
 
 
 def error(value: Error) -> pb.ExecutionError:

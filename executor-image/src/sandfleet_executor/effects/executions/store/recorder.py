@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.core.executions import records
 from sandfleet_executor.core.executions.event_log import output_bytes
 from sandfleet_executor.core.executions.events import Event, Finished
@@ -21,7 +22,7 @@ MOST_BYTES = 1 << 20
 LEAST_BYTES = 32 << 10
 
 
-class TooManyReadersError(RuntimeError):
+class TooManyReadersError(RpcError, RuntimeError, code="RESOURCE_EXHAUSTED", reason="TooManyReaders", retryable=True):
     """The number of readers is at its limit."""
 
 
