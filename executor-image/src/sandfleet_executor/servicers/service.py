@@ -20,26 +20,10 @@ from sandfleet_executor.servicers.convert import common as convert
 WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 3600.0
 MAX_NAMES = 1000
-STATES = {
-    State.WAITING: pb.SERVICE_STATE_WAITING,
-    State.STARTING: pb.SERVICE_STATE_STARTING,
-    State.RUNNING: pb.SERVICE_STATE_RUNNING,
-    State.READY: pb.SERVICE_STATE_READY,
-    State.STOPPING: pb.SERVICE_STATE_STOPPING,
-    State.RESTARTING: pb.SERVICE_STATE_RESTARTING,
-    State.FAILING: pb.SERVICE_STATE_FAILING,
-    State.BACK_OFF: pb.SERVICE_STATE_BACK_OFF,
-    State.COMPLETED: pb.SERVICE_STATE_COMPLETED,
-    State.FAILED: pb.SERVICE_STATE_FAILED,
-    State.STOPPED: pb.SERVICE_STATE_STOPPED,
-}
-POLICIES = {
-    pb.RESTART_POLICY_UNSPECIFIED: Restart.ON_FAILURE,
-    pb.RESTART_POLICY_ALWAYS: Restart.ALWAYS,
-    pb.RESTART_POLICY_ON_FAILURE: Restart.ON_FAILURE,
-    pb.RESTART_POLICY_NEVER: Restart.NEVER,
-}
-POLICY_NUMBERS = {policy: number for number, policy in POLICIES.items() if number}
+STATES = {state: pb.ServiceState.Value(f"SERVICE_STATE_{state.name}") for state in State}
+POLICY_NUMBERS = {policy: pb.RestartPolicy.Value(f"RESTART_POLICY_{policy.name}") for policy in Restart}
+POLICIES = {number: policy for policy, number in POLICY_NUMBERS.items()}
+POLICIES[pb.RESTART_POLICY_UNSPECIFIED] = Restart.ON_FAILURE
 
 
 class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):

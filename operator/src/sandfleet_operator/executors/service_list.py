@@ -16,17 +16,9 @@ MAX_PORTS = 16
 MAX_RESTARTS = (1 << 31) - 1
 REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 STATES = {
-    pb.SERVICE_STATE_WAITING: ServiceState.WAITING,
-    pb.SERVICE_STATE_STARTING: ServiceState.STARTING,
-    pb.SERVICE_STATE_RUNNING: ServiceState.RUNNING,
-    pb.SERVICE_STATE_READY: ServiceState.READY,
-    pb.SERVICE_STATE_STOPPING: ServiceState.STOPPING,
-    pb.SERVICE_STATE_RESTARTING: ServiceState.RESTARTING,
-    pb.SERVICE_STATE_FAILING: ServiceState.FAILING,
-    pb.SERVICE_STATE_BACK_OFF: ServiceState.BACK_OFF,
-    pb.SERVICE_STATE_COMPLETED: ServiceState.COMPLETED,
-    pb.SERVICE_STATE_FAILED: ServiceState.FAILED,
-    pb.SERVICE_STATE_STOPPED: ServiceState.STOPPED,
+    pb.ServiceState.Value(f"SERVICE_STATE_{state.name}"): state
+    for state in ServiceState
+    if state is not ServiceState.UNKNOWN
 }
 
 

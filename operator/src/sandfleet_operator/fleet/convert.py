@@ -45,11 +45,7 @@ STATES = {
     State.RESUMING: fleet_pb2.SANDBOX_STATE_STARTING,
     State.ENDED: fleet_pb2.SANDBOX_STATE_ENDED,
 }
-ISOLATIONS = {
-    Isolation.NONE: session_pb2.ISOLATION_NONE,
-    Isolation.NAMESPACE: session_pb2.ISOLATION_NAMESPACE,
-    Isolation.GVISOR: session_pb2.ISOLATION_GVISOR,
-}
+ISOLATIONS = {level: session_pb2.Isolation.Value(f"ISOLATION_{level.name}") for level in Isolation}
 
 
 def seconds(message: Message, field: str) -> float | None:

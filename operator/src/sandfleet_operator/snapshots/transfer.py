@@ -25,12 +25,7 @@ UNHOLD_SECONDS = 10.0
 RESTORE_SECONDS = 24 * 3600.0
 
 TREES = {pb.SNAPSHOT_TREE_VARIABLES: "state", pb.SNAPSHOT_TREE_WORKSPACE: "workspace"}
-KINDS = {
-    pb.SNAPSHOT_ENTRY_KIND_FILE: Kind.FILE,
-    pb.SNAPSHOT_ENTRY_KIND_DIRECTORY: Kind.DIRECTORY,
-    pb.SNAPSHOT_ENTRY_KIND_SYMLINK: Kind.SYMLINK,
-    pb.SNAPSHOT_ENTRY_KIND_HARD_LINK: Kind.HARD_LINK,
-}
+KINDS = {pb.SnapshotEntryKind.Value(f"SNAPSHOT_ENTRY_KIND_{kind.name}"): kind for kind in Kind}
 NUMBERS_OF_TREES = {tree: number for number, tree in TREES.items()}
 NUMBERS_OF_KINDS = {kind: number for number, kind in KINDS.items()}
 

@@ -35,23 +35,9 @@ from sandfleet_executor.effects.executions.registry import (
     Stream,
 )
 
-OUTCOMES = {
-    "ok": pb.OUTCOME_OK,
-    "error": pb.OUTCOME_ERROR,
-    "timeout": pb.OUTCOME_TIMEOUT,
-    "memory": pb.OUTCOME_MEMORY,
-    "killed": pb.OUTCOME_KILLED,
-    "interrupted": pb.OUTCOME_INTERRUPTED,
-    "denied": pb.OUTCOME_DENIED,
-    "lost": pb.OUTCOME_LOST,
-}
-BLAMES = {
-    "": pb.BLAME_UNSPECIFIED,
-    "code": pb.BLAME_CODE,
-    "limit": pb.BLAME_LIMIT,
-    "policy": pb.BLAME_POLICY,
-    "platform": pb.BLAME_PLATFORM,
-}
+OUTCOMES = {name.removeprefix("OUTCOME_").lower(): number for name, number in pb.Outcome.items() if number}
+BLAMES = {name.removeprefix("BLAME_").lower(): number for name, number in pb.Blame.items() if number}
+BLAMES[""] = pb.BLAME_UNSPECIFIED
 # A gap of the ring belongs to no one stream.
 STREAMS = {0: pb.STREAM_UNSPECIFIED, STDOUT: pb.STREAM_STDOUT, STDERR: pb.STREAM_STDERR}
 

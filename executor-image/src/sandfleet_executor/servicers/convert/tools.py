@@ -19,12 +19,7 @@ from sandfleet_executor.core.tools.values import (
 )
 from sandfleet_executor.effects.tools.broker import Acknowledgements, SentTogether, ToHost
 
-KINDS = {
-    pb.TOOL_FAILURE_KIND_ERROR: Kind.ERROR,
-    pb.TOOL_FAILURE_KIND_DENIED: Kind.DENIED,
-    pb.TOOL_FAILURE_KIND_TIMEOUT: Kind.TIMEOUT,
-    pb.TOOL_FAILURE_KIND_UNAVAILABLE: Kind.UNAVAILABLE,
-}
+KINDS = {pb.ToolFailureKind.Value(f"TOOL_FAILURE_KIND_{kind.name}"): kind for kind in Kind}
 
 
 def offer(message: pb.ToolOffer) -> Mapping[str, Tool]:
