@@ -5,7 +5,8 @@ import fcntl
 import mmap
 import os
 import resource
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 from . import tree
 
@@ -14,6 +15,24 @@ PRIVATE_DESCRIPTORS = 900
 STATUS_BYTES = 8192
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 RESERVE_BYTES = 8 << 20
+# How a context ends: its executor has closed the socket, or it cannot go on.
+EXIT_CLOSED = 0
+EXIT_BROKEN = 70
+# Kept, because code may replace it: the process would live on.
+_exit = os._exit
+
+
+def end_after(serve: Callable[[], None], value_of: Callable[[BaseException], str] = str) -> NoReturn:
+    """Ends the process after it has served a context. `value_of` gives the words of an error."""
+    code = EXIT_BROKEN
+    try:
+        serve()
+        code = EXIT_CLOSED
+    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
+        text = f"cannot go on with this context: {type(error).__name__}: {value_of(error)}\n"
+        os.write(2, text.encode("utf-8", "backslashreplace"))
+    finally:
+        _exit(code)
 
 
 def private_copy(descriptor: int) -> int:

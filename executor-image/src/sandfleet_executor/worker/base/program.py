@@ -4,11 +4,12 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from . import linux, tree
+from . import frames, linux, tree
 
 READ_BYTES = 4096
 # The kernel's states of a process that runs or is ready to, or waits for a disk.
@@ -88,6 +89,19 @@ class Watch:
                 _reap(program)
             return signal.SIGINT in numbers
         return False
+
+    def requests(self, control: socket.socket, program: Program) -> Iterator[tuple[frames.Frame, list[int]]]:
+        """Gives the executor's requests until it closes the socket. An interrupt between two cells is dropped."""
+        wait = self.poller(control.fileno())
+        while True:
+            ready = wait(None)
+            self.was_interrupted(ready, program)
+            if control.fileno() not in ready:
+                continue
+            frame, fds = frames.receive_with_fds(control, 1)
+            if frame is None:
+                return
+            yield frame, fds
 
     def await_end(self, program: Program, seconds: float) -> None:
         """Ends this process as the program does, if that happens within so many seconds."""

@@ -24,8 +24,6 @@ from ..base import frames, linux, process, program, seeds
 from ..languages import LANGUAGES
 from . import looks, syntax
 
-EXIT_CLOSED = 0
-EXIT_BROKEN = 70
 SYNTAX = 2
 # A shell that has read all lines, and in this many rounds of so many seconds neither answers nor works, is given up.
 SILENT_ROUNDS = 5
@@ -248,16 +246,7 @@ class ContextLoop:
 
     def serve(self) -> None:
         """Returns when the executor has closed the socket. If the shell ends, this process ends in the same way."""
-        wait = self._watch.poller(self._control.fileno())
-        while True:
-            ready = wait(None)
-            # An interrupt between two cells is dropped.
-            self._watch.was_interrupted(ready, self._shell)
-            if self._control.fileno() not in ready:
-                continue
-            frame, fds = frames.receive_with_fds(self._control, 1)
-            if frame is None:
-                return
+        for frame, fds in self._watch.requests(self._control, self._shell):
             match frame.header.get("op"):
                 case "execute":
                     self._execute(frame.header, frame.payload)
@@ -371,7 +360,7 @@ class ContextLoop:
     def _give_up(self) -> NoReturn:
         """Ends the context: code has broken the means by which the shell answers."""
         frames.send(self._control, {"event": "broken"})
-        os._exit(EXIT_BROKEN)
+        os._exit(process.EXIT_BROKEN)
 
     def _fail(self, name: str, value: str, code: int, usage: process.Usage) -> None:
         self._send({"name": name, "value": value}, "error", code, usage)
@@ -400,13 +389,5 @@ def describe_exit_code(code: int) -> str:
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves cells until the socket or the shell ends; then ends the process."""
     del options
-    code = EXIT_BROKEN
-    try:
-        control.setblocking(True)
-        ContextLoop(control).serve()
-        code = EXIT_CLOSED
-    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
-        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
-        os.write(2, text.encode("utf-8", "backslashreplace"))
-    finally:
-        os._exit(code)
+    control.setblocking(True)
+    process.end_after(lambda: ContextLoop(control).serve())

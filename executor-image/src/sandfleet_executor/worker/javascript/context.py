@@ -18,8 +18,6 @@ from typing import Any, NoReturn
 from ..base import answers, frames, linux, process, program, seeds
 from ..languages import LANGUAGES
 
-EXIT_CLOSED = 0
-EXIT_BROKEN = 70
 # How long the end of Node may take after it has closed its answers, in seconds.
 END_SECONDS = 2.0
 DRIVER = Path(__file__).with_name("driver.cjs")
@@ -106,16 +104,7 @@ class ContextLoop:
 
     def serve(self) -> None:
         """Returns when the executor has closed the socket. If Node ends, this process ends in the same way."""
-        wait = self._watch.poller(self._control.fileno())
-        while True:
-            ready = wait(None)
-            # An interrupt between two cells is dropped.
-            self._watch.was_interrupted(ready, self._node)
-            if self._control.fileno() not in ready:
-                continue
-            frame, fds = frames.receive_with_fds(self._control, 1)
-            if frame is None:
-                return
+        for frame, fds in self._watch.requests(self._control, self._node):
             match frame.header.get("op"):
                 case "execute":
                     self._execute(frame.header, frame.payload)
@@ -190,19 +179,11 @@ class ContextLoop:
         """Node ends, or code has closed the descriptor."""
         self._watch.await_end(self._node, END_SECONDS)
         self._control.sendall(frames.encode({"event": "broken"}))
-        os._exit(EXIT_BROKEN)
+        os._exit(process.EXIT_BROKEN)
 
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves cells until the socket or Node ends; then ends the process."""
-    code = EXIT_BROKEN
-    try:
-        control.setblocking(True)
-        typed = options.get("language") == "typescript"
-        ContextLoop(control, int(options.get("memory_bytes", 0)), typed=typed).serve()
-        code = EXIT_CLOSED
-    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
-        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
-        os.write(2, text.encode("utf-8", "backslashreplace"))
-    finally:
-        os._exit(code)
+    control.setblocking(True)
+    memory, typed = int(options.get("memory_bytes", 0)), options.get("language") == "typescript"
+    process.end_after(lambda: ContextLoop(control, memory, typed=typed).serve())

@@ -18,8 +18,6 @@ from . import messages
 from .kernel import Kernel
 from .prompts import Prompts
 
-EXIT_CLOSED = 0
-EXIT_BROKEN = 70
 # How often a starting kernel is asked whether it is there, in seconds.
 ASK_SECONDS = 0.5
 # How long a cell whose reply is there waits in silence for the word that it is over, in seconds.
@@ -136,7 +134,7 @@ class ContextLoop:
                 return frame.header
             if cell is not None:
                 self._prompts.answer(frame.header, cell)
-        os._exit(EXIT_CLOSED)
+        os._exit(process.EXIT_CLOSED)
 
     def _say(self, said: messages.Said, cell: messages.Cell) -> None:
         match said:
@@ -232,17 +230,13 @@ def _inspected(found: Mapping[str, Any], code: str, cursor: int) -> bytes:
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves cells until the socket or the kernel ends; then ends the process."""
-    code = EXIT_BROKEN
-    try:
+
+    def serve() -> None:
         control.setblocking(True)
         linux.become_subreaper()
         spec = kernels.find(str(options["kernel"]))
         if spec is None:
-            raise LookupError(f"there is no kernel {options['kernel']}")  # noqa: TRY301  its text is the report
+            raise LookupError(f"there is no kernel {options['kernel']}")
         ContextLoop(control, spec).serve()
-        code = EXIT_CLOSED
-    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
-        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
-        os.write(2, text.encode("utf-8", "backslashreplace"))
-    finally:
-        os._exit(code)
+
+    process.end_after(serve)

@@ -22,13 +22,11 @@ from .shown import display
 from .state import sql, tables, variables
 from .user_process import UserProcess
 
-EXIT_CLOSED = 0
-EXIT_BROKEN = 70
 MAX_COPIES = 64
 # Beside the directory in which the context starts: the folders of the user's files.
 FOLDERS = ("/workspace", "/tmp")  # noqa: S108 the session's own /tmp
-# Kept, because code may replace them: a forked child must not answer for the context.
-_getpid, _exit = os.getpid, os._exit
+# Kept, because code may replace it: a forked child must not answer for the context.
+_getpid = os.getpid
 _shells: list[Shell] = []
 
 
@@ -64,24 +62,7 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
         skill.install()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
 
-    _end_after(serve)
-
-
-def _end_after(serve: Callable[[], None]) -> NoReturn:
-    """Ends the process after it has served."""
-    code = EXIT_BROKEN
-    try:
-        serve()
-        code = EXIT_CLOSED
-    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
-        _report_failure(error)
-    finally:
-        _exit(code)
-
-
-def _report_failure(error: BaseException) -> None:
-    text = f"cannot go on with this context: {type(error).__name__}: {errors.value_of(error)}\n"
-    os.write(2, text.encode("utf-8", "backslashreplace"))
+    process.end_after(serve, errors.value_of)
 
 
 def _warm_up(shell: Shell) -> None:
@@ -152,7 +133,9 @@ class ContextLoop:
         self._user.streams.flush()
         try:
             copies.check(most_bytes)
-            pids = copies.make(len(fds), lambda copy: _end_after(lambda: self._go_on(copy, fds)))
+            pids = copies.make(
+                len(fds), lambda copy: process.end_after(lambda: self._go_on(copy, fds), errors.value_of)
+            )
         except copies.CannotCopyError as error:
             self._outbox.answer({"event": "copied", "pids": [], "reason": error.reason, "message": str(error)})
         except Exception as error:  # noqa: BLE001 audit hooks of the code may raise anything at a fork

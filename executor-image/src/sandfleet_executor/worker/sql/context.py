@@ -15,8 +15,6 @@ from typing import Any, NoReturn
 from ..base import frames, process, tables
 from . import database, interrupts, shown
 
-EXIT_CLOSED = 0
-EXIT_BROKEN = 70
 # Frames of the Python context that one cell may name.
 MAX_FRAMES = 64
 MISSING = re.compile(r"Catalog Error: Table with name (\S{1,256}) does not exist")
@@ -126,7 +124,7 @@ class ContextLoop:
         frames.send(self._control, {"event": "frame", "name": name, "language": "python"})
         frame, fds = frames.receive_with_fds(self._control, 1)
         if frame is None:
-            os._exit(EXIT_CLOSED)
+            os._exit(process.EXIT_CLOSED)
         if not fds:
             raise tables.RefusedError(str(frame.header.get("reason")), str(frame.header.get("message")))
         with socket.socket(fileno=fds[0]) as sock:
@@ -144,12 +142,4 @@ class ContextLoop:
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves cells until the socket ends; then ends the process."""
-    code = EXIT_BROKEN
-    try:
-        ContextLoop(control, int(options.get("memory_bytes", 0))).serve()
-        code = EXIT_CLOSED
-    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
-        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
-        os.write(2, text.encode("utf-8", "backslashreplace"))
-    finally:
-        os._exit(code)
+    process.end_after(lambda: ContextLoop(control, int(options.get("memory_bytes", 0))).serve())
