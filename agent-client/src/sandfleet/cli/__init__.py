@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from sandfleet import __version__
 from sandfleet.errors import InvalidArgument, SandfleetError
+from sandfleet.values import _show
 from sandfleet.values._show import visible
 
 OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
@@ -250,6 +251,11 @@ def refuse(message: str, error: Exception | None = None, *, as_json: bool) -> No
         _print_error(type(error or InvalidArgument("")).__name__, reason, message, retryable=False)
     else:
         print(f"sandfleet: {visible(message)}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """Print a value of the client for programs, as one line."""
+    print(json.dumps(_show.to_json(value)), flush=True)
 
 
 def what(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import time
@@ -14,9 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sandfleet import Sandbox
-from sandfleet.cli import FAILED, OK, USAGE, refuse, report, table, what
+from sandfleet.cli import FAILED, OK, USAGE, print_json, refuse, report, table, what
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, ProtocolError
-from sandfleet.values import _show
 from sandfleet.values.files import OnProgress, Progress, Transfer
 
 # A local name with a colon is written ./name, as for scp.
@@ -177,7 +175,7 @@ def _say(made: Sequence[Transfer], *, as_json: bool) -> int:
         skipped_count=sum(transfer.skipped_count for transfer in made),
     )
     if as_json:
-        print(json.dumps(_show.to_json(whole)))
+        print_json(whole)
     else:
         for skipped in whole.skipped:
             print(f"sandfleet: skipped {skipped.path!r}: {skipped.reason}", file=sys.stderr)

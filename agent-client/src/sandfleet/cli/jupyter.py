@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from sandfleet.cli import FAILED, OK, USAGE, create, refuse, what
+from sandfleet.cli import FAILED, OK, USAGE, create, refuse, sentence, what
 from sandfleet.cli.run import Languages
 from sandfleet.jupyter import kernelspec, notebook
 
@@ -47,7 +47,7 @@ def _folder(parser: argparse.ArgumentParser) -> None:
 def _action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
 ) -> argparse.ArgumentParser:
-    return actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    return actions.add_parser(name, help=summary, description=sentence(summary))
 
 
 def _language(parser: argparse.ArgumentParser) -> None:

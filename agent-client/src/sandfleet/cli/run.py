@@ -15,17 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from sandfleet import Sandbox
-from sandfleet.cli import (
-    FAILED,
-    INTERRUPTED,
-    OK,
-    PLATFORM,
-    USAGE,
-    create,
-    end_at_sigterm,
-    refuse,
-    what,
-)
+from sandfleet.cli import FAILED, INTERRUPTED, OK, PLATFORM, USAGE, create, end_at_sigterm, print_json, refuse, what
 from sandfleet.cli.terminal import interrupts, output
 from sandfleet.jupyter import notebook
 from sandfleet.values import _show
@@ -119,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         with _open(options) as sandbox:
             ended = _run_in(sandbox, code, pages, options)
         if options.json:
-            print(json.dumps(_show.to_json(ended)))
+            print_json(ended)
         else:
             _explain(ended, options)
     return _exit_code(ended)

@@ -23,6 +23,7 @@ from sandfleet.cli import (
     OK,
     USAGE,
     end_at_sigterm,
+    print_json,
     refuse,
     report,
     sentence,
@@ -34,7 +35,7 @@ from sandfleet.cli.create import duration
 from sandfleet.cli.terminal import interrupts, output
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.values import _show
-from sandfleet.values.execution import Blame, CommandResult, Outcome
+from sandfleet.values.execution import Blame, CommandResult, Outcome, RunningCommand
 from sandfleet.values.fleet import SandboxChange
 from sandfleet.values.sandbox import SandboxInfo
 from sandfleet.values.suspension import Resumption, Suspension
@@ -167,7 +168,7 @@ def run(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     found = Sandbox.list(options.selector, namespace=_namespace(options))
     if options.json:
-        print(json.dumps(_show.to_json(found)))
+        print_json(found)
     else:
         owners = {} if discovery.is_named(namespace=_namespace(options)) else _owners()
         now = datetime.now(UTC)
@@ -232,16 +233,13 @@ def program(words: Sequence[str]) -> str:
 def _processes(options: argparse.Namespace) -> int:
     with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
         found = sandbox.commands.list()
-    if options.json:
-        print(json.dumps(_show.to_json(found)))
-        return OK
     now = datetime.now(UTC)
-    rows = (
-        (one.execution_id, str(one.pid or "-"), table.since(one.started, now), table.plain(" ".join(one.argv))[:_WIDTH])
-        for one in found
-    )
-    table.show(_COMMANDS, rows, none="no command runs")
-    return OK
+
+    def row(one: RunningCommand) -> tuple[str, ...]:
+        words = table.plain(" ".join(one.argv))[:_WIDTH]
+        return one.execution_id, str(one.pid or "-"), table.since(one.started, now), words
+
+    return table.listing(found, _COMMANDS, row, as_json=options.json, none="no command runs")
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -252,7 +250,7 @@ def _watch(options: argparse.Namespace) -> int:
         changes = fleet.watch(options.selector, namespace=namespace)
         if options.json:
             for change in changes:
-                print(json.dumps(_show.to_json(change)), flush=True)
+                print_json(change)
         else:
             _show_changes(changes)
     return OK
@@ -279,7 +277,7 @@ def _get(options: argparse.Namespace) -> int:
         # The sandbox may not be ready, or the user may only look at it: then show what the fleet knows.
         silent = error.message
     if options.json:
-        print(json.dumps(_show.to_json(info)))
+        print_json(info)
         return OK
     lines = {
         "sandbox": info.sandbox_id,
@@ -320,7 +318,7 @@ def _suspend(options: argparse.Namespace) -> int:
     sandbox_id = full_id(options.sandbox, options)
     kept = Sandbox.suspend(sandbox_id, force=options.force, timeout=options.timeout, to=options.to)
     if options.json:
-        print(json.dumps(_show.to_json(kept)))
+        print_json(kept)
         return OK
     until = f" until {table.moment(kept.until)}" if kept.until else ""
     print(f"{sandbox_id} suspended{until}: {_carried(kept) if kept.known else 'it was suspended before'}")
@@ -339,7 +337,7 @@ def _resume(options: argparse.Namespace) -> int:
         sandbox.close()
     assert back is not None
     if options.json:
-        print(json.dumps(_show.to_json({"sandbox": info, "resumption": back})))
+        print_json({"sandbox": info, "resumption": back})
         return OK
     print(f"{sandbox_id} resumed, its lease ends {table.moment(info.lease_expires)}: {_carried(back)}")
     _tell("not back", back.lost)
@@ -394,7 +392,7 @@ def _exec(options: argparse.Namespace) -> int:
         report(error, as_json=options.json)
         return NO_COMMAND
     if options.json:
-        print(json.dumps(_show.to_json(ended)))
+        print_json(ended)
     elif ended.outcome not in (Outcome.OK, Outcome.ERROR):
         print(f"sandfleet: {ended.outcome}: {_show.visible(ended.message)}", file=sys.stderr)
     if ended.blame is Blame.PLATFORM:

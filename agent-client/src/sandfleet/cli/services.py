@@ -7,9 +7,8 @@ import json
 import sys
 
 from sandfleet import Sandbox
-from sandfleet.cli import OK, table
+from sandfleet.cli import OK, print_json, table
 from sandfleet.cli.terminal import output
-from sandfleet.values import _show
 from sandfleet.values.services import LogPiece, Service
 
 _COLUMNS = ("SERVICE", "STATE", "RESTARTS", "PID", "PORTS", "STARTED", "WHY")
@@ -20,11 +19,7 @@ def show(sandbox_id: str, options: argparse.Namespace) -> int:
     """List the services of a sandbox."""
     with Sandbox.connect(sandbox_id, keep_alive=False) as sandbox:
         found = sandbox.services.list()
-    if options.json:
-        print(json.dumps(_show.to_json(found)))
-    else:
-        table.show(_COLUMNS, map(_row, found))
-    return OK
+    return table.listing(found, _COLUMNS, _row, as_json=options.json)
 
 
 def _row(one: Service) -> tuple[str, ...]:
@@ -58,7 +53,7 @@ def logs(sandbox_id: str, options: argparse.Namespace) -> int:
 
 def _show_piece(piece: LogPiece, outputs: output.Outputs | None) -> None:
     if outputs is None:
-        print(json.dumps(_show.to_json(piece)), flush=True)
+        print_json(piece)
     elif piece.dropped_bytes:
         print(f"sandfleet: {piece.dropped_bytes} bytes are missing here", file=sys.stderr)
     else:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandfleet.cli import FAILED, OK, table
+from sandfleet.cli import FAILED, OK, sentence, table
 from sandfleet.skills.library import SkillLibrary
 from sandfleet.skills.skill import SkillState
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reject": "offer a skill no more",
     }
     for name, summary in said.items():
-        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        action = actions.add_parser(name, help=summary, description=sentence(summary))
         if name != "ls":
             action.add_argument("skill", metavar="SKILL", help="its name, or NAME@VERSION")
         if name == "approve":

@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import cluster, discovery
-from sandfleet.cli import FAILED, OK, refuse, table, what
-from sandfleet.values import _show
+from sandfleet.cli import FAILED, OK, print_json, refuse, sentence, table, what
 from sandfleet.values.suspension import Snapshot
 
 # Columns that narrow terminals go without, the least first.
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, prints: str = "an object"
 ) -> argparse.ArgumentParser:
-    made = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    made = actions.add_parser(name, help=summary, description=sentence(summary))
     made.add_argument("--json", action="store_true", help=f"print {prints} of JSON")
     return made
 
@@ -78,12 +78,8 @@ def _fleet() -> Iterator[Fleet]:
 def _list(options: argparse.Namespace) -> int:
     with _fleet() as fleet:
         found = fleet.snapshots.list(options.sandbox, deleted=options.deleted)
-    if options.json:
-        print(json.dumps(_show.to_json(found)))
-    else:
-        now = datetime.now(UTC)
-        table.show(_COLUMNS, [_row(one, now) for one in found], drop=_LESS, none="there are no snapshots")
-    return OK
+    row = partial(_row, now=datetime.now(UTC))
+    return table.listing(found, _COLUMNS, row, as_json=options.json, drop=_LESS, none="there are no snapshots")
 
 
 def _row(one: Snapshot, now: datetime) -> tuple[str, ...]:
@@ -153,7 +149,7 @@ def _import(options: argparse.Namespace) -> int:
 
 def _tell(one: Snapshot, *, as_json: bool) -> int:
     if as_json:
-        print(json.dumps(_show.to_json(one)))
+        print_json(one)
         return OK
     named = f" ({one.name})" if one.name else ""
     entries = "file or folder" if one.entries == 1 else "files and folders"

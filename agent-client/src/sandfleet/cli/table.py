@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TextIO
+from typing import TextIO, TypeVar
+
+from sandfleet.cli import OK, print_json
+
+T = TypeVar("T")
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 # A unit is used from so many of it on, so that "80 s" is not "1 min".
@@ -27,6 +31,23 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]], *, drop: Sequenc
         return
     head, *rest = lines(columns, found, width() if is_terminal else 0, drop)
     print("\n".join([_bold(head), *rest]))
+
+
+def listing(
+    found: Sequence[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    as_json: bool,
+    drop: Sequence[str] = (),
+    none: str = "",
+) -> int:
+    """Print what a command lists: an array for programs, a row for each value for people. Return the exit code."""
+    if as_json:
+        print_json(found)
+    else:
+        show(columns, map(row, found), drop=drop, none=none)
+    return OK
 
 
 def width() -> int:

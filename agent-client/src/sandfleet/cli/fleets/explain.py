@@ -11,10 +11,9 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sandfleet.cli import OK, USAGE, refuse, sandboxes, table
+from sandfleet.cli import OK, USAGE, print_json, refuse, sandboxes, table
 from sandfleet.cli.create import add_queue_arguments
 from sandfleet.cli.fleets import pool
-from sandfleet.values import _show
 from sandfleet.values.fleet import Explanation, Quota
 
 _GIB = 1 << 30
@@ -100,7 +99,7 @@ def _like(word: str) -> list[str]:
 def show(found: Explanation, *, as_json: bool) -> int:
     """Print an explanation."""
     if as_json:
-        print(json.dumps(_show.to_json(found)))
+        print_json(found)
         return OK
     print(f"{found.verdict}: {table.plain(found.message)}")
     for name, said in _details(found):

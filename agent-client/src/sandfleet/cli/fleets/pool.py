@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 
 from sandfleet import Fleet
 from sandfleet._fleets import cluster
-from sandfleet.cli import OK, table
-from sandfleet.values import _show
+from sandfleet.cli import table
 from sandfleet.values.fleet import PoolInfo
 
 _COLUMNS = ("POOL", "TEMPLATE", "WARM", "TARGET", "STARTING", "CLAIMED", "WAITING", "HIT RATE", "REASON")
@@ -46,11 +44,8 @@ def run(options: argparse.Namespace) -> int:
     """List the pools."""
     with connect(options.namespace) as fleet:
         found = fleet.pools(namespace=options.namespace)
-    if options.json:
-        print(json.dumps(_show.to_json(found)))
-    else:
-        table.show(_COLUMNS, map(_row, found), drop=("TEMPLATE", "STARTING", "TARGET"), none="there are no pools")
-    return OK
+    less = ("TEMPLATE", "STARTING", "TARGET")
+    return table.listing(found, _COLUMNS, _row, as_json=options.json, drop=less, none="there are no pools")
 
 
 def _row(pool: PoolInfo) -> tuple[str, ...]:

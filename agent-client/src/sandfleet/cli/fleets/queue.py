@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
 
-from sandfleet.cli import OK, table, top
+from sandfleet.cli import OK, print_json, sentence, table, top
 from sandfleet.cli.fleets import explain, pool
-from sandfleet.values import _show
 from sandfleet.values.fleet import QueueInfo
 
 _COLUMNS = ("QUEUE", "COHORT", "WEIGHT", "QUOTA", "ADMITTED", "BORROWED", "PENDING", "OLDEST", "PER MIN", "REASON")
@@ -32,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pool.add_namespaces(listing, "queues")
     listing.add_argument("--json", action="store_true", help="print a JSON array")
     shown = "show how full queues are, and why claims wait, until Ctrl-C"
-    looking = actions.add_parser("top", help=shown, description=f"{shown[0].upper()}{shown[1:]}.")
+    looking = actions.add_parser("top", help=shown, description=sentence(shown))
     pool.add_namespaces(looking, "queues")
     looking.add_argument(
         "--interval", type=_interval, default=1.0, metavar="SECONDS", help="time between two looks (default: 1)"
@@ -40,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     looking.add_argument("--count", type=_count, metavar="N", help="end after N looks")
     looking.add_argument("--json", action="store_true", help="print a JSON array a line")
     asking = "explain what would become of a claim in a queue"
-    explaining = actions.add_parser("explain", help=asking, description=f"{asking[0].upper()}{asking[1:]}.")
+    explaining = actions.add_parser("explain", help=asking, description=sentence(asking))
     explaining.add_argument("queue", metavar="QUEUE", help="name of the queue")
     explain.add_claim(explaining)
 
@@ -78,7 +76,7 @@ def _list(options: argparse.Namespace) -> int:
     with pool.connect(options.namespace) as fleet:
         found = fleet.queues(namespace=options.namespace)
     if options.json:
-        print(json.dumps(_show.to_json(found)))
+        print_json(found)
         return OK
     if not found:
         print(_NONE)

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandfleet.cli import FAILED, OK, USAGE, refuse, table, what
+from sandfleet.cli import FAILED, OK, USAGE, print_json, refuse, table, what
 from sandfleet.cli.fleets.pool import add_namespaces
 from sandfleet.cli.fleets.waiting import everything, find, text_of
-from sandfleet.values import _show
 
 if TYPE_CHECKING:
     from sandfleet.values.reviews import Answer, Review
@@ -111,7 +110,7 @@ def _answer(review: Review, options: argparse.Namespace) -> Answer:
 def _list(namespace: str | None, *, as_json: bool) -> int:
     waiting = [one for _, one in everything(namespace)]
     if as_json:
-        print(json.dumps(_show.to_json(waiting)))
+        print_json(waiting)
         return OK
     now = datetime.now(UTC)
     rows = [
@@ -136,5 +135,8 @@ def _cut(text: str, most: int) -> str:
 
 
 def _print(review: Review, *, as_json: bool) -> int:
-    print(json.dumps(_show.to_json(review)) if as_json else text_of(review, colours=not table.is_plain(sys.stdout)))
+    if as_json:
+        print_json(review)
+    else:
+        print(text_of(review, colours=not table.is_plain(sys.stdout)))
     return OK
