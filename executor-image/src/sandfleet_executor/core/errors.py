@@ -7,6 +7,7 @@ Code = Literal[
     "ABORTED",
     "ALREADY_EXISTS",
     "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
     "FAILED_PRECONDITION",
     "INVALID_ARGUMENT",
     "NOT_FOUND",

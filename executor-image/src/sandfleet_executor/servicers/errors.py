@@ -173,10 +173,11 @@ def about(subject: str) -> Iterator[None]:
         raise typed(error, subject) from error
 
 
-def typed(error: RpcError, subject: str = "") -> ApiError:
-    return ApiError(
-        grpc.StatusCode[error.code], error.reason, str(error), retryable=error.retryable, subject=subject.encode()
-    )
+def typed(error: RpcError, subject: str = "", message: str = "") -> ApiError:
+    """The status of an error. `message` in place of its own."""
+    status = grpc.StatusCode[error.code]
+    told = message or str(error)
+    return ApiError(status, error.reason, told, retryable=error.retryable, subject=subject.encode())
 
 
 # Failures of work on files

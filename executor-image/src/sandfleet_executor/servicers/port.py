@@ -5,54 +5,20 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
-import grpc
 from sandfleet_api.executor.v1 import port_pb2 as pb
 from sandfleet_api.executor.v1 import port_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.effects.network import tunnels
-from sandfleet_executor.effects.network.tunnels import Tunnel, Tunnels
-from sandfleet_executor.servicers.errors import ApiError, about
+from sandfleet_executor.effects.network.tunnels import Tunnel, TunnelError, Tunnels
+from sandfleet_executor.servicers.errors import about, typed
 
 MAX_DATA_BYTES = 1 << 20
 OPEN_SECONDS = 30.0
 
 
-class ResetByClient(Exception):
-    """The client went away in the middle."""
-
-
-# Exception → (status, reason, retryable, why).
-FAILURES: dict[type[Exception], tuple[grpc.StatusCode, str, bool, str]] = {
-    tunnels.OwnPortError: (grpc.StatusCode.PERMISSION_DENIED, "OwnPort", False, "it is the executor's own"),
-    tunnels.ConnectionRefused: (
-        grpc.StatusCode.FAILED_PRECONDITION,
-        "ConnectionRefused",
-        True,
-        "no process listens on that port of the sandbox's loopback",
-    ),
-    tunnels.ConnectTimeout: (
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        "ConnectTimeout",
-        True,
-        "the process that listens there does not accept the connection",
-    ),
-    tunnels.TooManyTunnelsError: (
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "TooMany",
-        True,
-        f"{tunnels.MOST_TUNNELS} connections are open",
-    ),
-    tunnels.ConnectionIdle: (
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        "ConnectionIdle",
-        False,
-        f"no byte came or went for {tunnels.IDLE_SECONDS:g} s",
-    ),
-    tunnels.ResetByPeer: (grpc.StatusCode.ABORTED, "ConnectionReset", False, "the other end reset the connection"),
-    ResetByClient: (grpc.StatusCode.ABORTED, "ConnectionReset", False, "its client ended without saying so"),
-}
+class ResetByClient(TunnelError, code="ABORTED", reason="ConnectionReset"):
+    why = "its client ended without saying so"
 
 
 class PortService(port_pb2_grpc.PortServiceServicer):
@@ -61,7 +27,7 @@ class PortService(port_pb2_grpc.PortServiceServicer):
 
     async def Tunnel(self, request_iterator: AsyncIterator[pb.TunnelRequest], context: Any) -> None:  # type: ignore[override] # the stubs know generators alone
         port = await first(request_iterator)
-        with told(port), about(str(port)):
+        with about(str(port)), told(port):
             async with self._tunnels.open(port) as tunnel:
                 await context.write(pb.TunnelResponse(opened=pb.TunnelOpened()))
                 await carry(tunnel, send(tunnel, request_iterator), receive(tunnel, context))
@@ -122,7 +88,5 @@ def told(port: int) -> Iterator[None]:
     """Turns what becomes of a connection into ApiError."""
     try:
         yield
-    except tuple(FAILURES) as error:
-        status, reason, retryable, why = FAILURES[type(error)]
-        message = f"cannot go on with port {port}: {why}"
-        raise ApiError(status, reason, message, retryable=retryable, subject=str(port).encode()) from error
+    except TunnelError as error:
+        raise typed(error, str(port), f"cannot go on with port {port}: {error.why}") from error

@@ -45,7 +45,11 @@ STATES = {
     State.RESUMING: fleet_pb2.SANDBOX_STATE_STARTING,
     State.ENDED: fleet_pb2.SANDBOX_STATE_ENDED,
 }
-ISOLATIONS = {level: session_pb2.Isolation.Value(f"ISOLATION_{level.name}") for level in Isolation}
+ISOLATIONS = {
+    Isolation.NONE: session_pb2.ISOLATION_NONE,
+    Isolation.NAMESPACE: session_pb2.ISOLATION_NAMESPACE,
+    Isolation.GVISOR: session_pb2.ISOLATION_GVISOR,
+}
 
 
 def seconds(message: Message, field: str) -> float | None:

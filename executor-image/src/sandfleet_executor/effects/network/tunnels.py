@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+from sandfleet_executor.core.errors import RpcError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 
 MOST_TUNNELS = 100
@@ -17,28 +18,34 @@ RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 TCP = (socket.AF_INET, socket.AF_INET6)
 
 
-class OwnPortError(Exception):
-    """The port is the executor's."""
+class TunnelError(RpcError):
+    """A connection cannot begin, or go on. `why` is for its caller."""
+
+    why = ""
 
 
-class ConnectionRefused(Exception):
-    """No process listens on the port."""
+class OwnPortError(TunnelError, code="PERMISSION_DENIED", reason="OwnPort"):
+    why = "it is the executor's own"
 
 
-class ConnectTimeout(Exception):
-    """The listening process does not accept the connection."""
+class ConnectionRefused(TunnelError, code="FAILED_PRECONDITION", reason="ConnectionRefused", retryable=True):
+    why = "no process listens on that port of the sandbox's loopback"
 
 
-class TooManyTunnelsError(Exception):
-    """As many as allowed are open."""
+class ConnectTimeout(TunnelError, code="DEADLINE_EXCEEDED", reason="ConnectTimeout", retryable=True):
+    why = "the process that listens there does not accept the connection"
 
 
-class ConnectionIdle(Exception):
-    """Nothing went through it for too long."""
+class TooManyTunnelsError(TunnelError, code="RESOURCE_EXHAUSTED", reason="TooMany", retryable=True):
+    why = f"{MOST_TUNNELS} connections are open"
 
 
-class ResetByPeer(Exception):
-    """The other end gave the connection up."""
+class ConnectionIdle(TunnelError, code="DEADLINE_EXCEEDED", reason="ConnectionIdle"):
+    why = f"no byte came or went for {IDLE_SECONDS:g} s"
+
+
+class ResetByPeer(TunnelError, code="ABORTED", reason="ConnectionReset"):
+    why = "the other end reset the connection"
 
 
 class Tunnel:

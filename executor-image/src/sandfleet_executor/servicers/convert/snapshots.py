@@ -24,7 +24,12 @@ MAX_TIME = 253402300799.0
 # Executions that a save names.
 MAX_NAMED = 100
 TREES = {Tree.VARIABLES: pb.SNAPSHOT_TREE_VARIABLES, Tree.WORKSPACE: pb.SNAPSHOT_TREE_WORKSPACE}
-KINDS = {kind: pb.SnapshotEntryKind.Value(f"SNAPSHOT_ENTRY_KIND_{kind.name}") for kind in Kind}
+KINDS = {
+    Kind.FILE: pb.SNAPSHOT_ENTRY_KIND_FILE,
+    Kind.DIRECTORY: pb.SNAPSHOT_ENTRY_KIND_DIRECTORY,
+    Kind.SYMLINK: pb.SNAPSHOT_ENTRY_KIND_SYMLINK,
+    Kind.HARD_LINK: pb.SNAPSHOT_ENTRY_KIND_HARD_LINK,
+}
 TREE_OF = {number: tree for tree, number in TREES.items()}
 KIND_OF = {number: kind for kind, number in KINDS.items()}
 ORIGINS = {"image": session_messages.PACKAGE_ORIGIN_IMAGE, "workspace": session_messages.PACKAGE_ORIGIN_WORKSPACE}
