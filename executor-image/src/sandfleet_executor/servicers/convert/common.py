@@ -35,9 +35,9 @@ from sandfleet_executor.effects.executions.registry import (
     Stream,
 )
 
-OUTCOMES = {name.removeprefix("OUTCOME_").lower(): number for name, number in pb.Outcome.items() if number}
-BLAMES = {name.removeprefix("BLAME_").lower(): number for name, number in pb.Blame.items() if number}
-BLAMES[""] = pb.BLAME_UNSPECIFIED
+# As names, which messages take, too.
+OUTCOMES = {name.removeprefix("OUTCOME_").lower(): name for name in pb.Outcome.keys()[1:]}
+BLAMES = {"": "BLAME_UNSPECIFIED"} | {name.removeprefix("BLAME_").lower(): name for name in pb.Blame.keys()[1:]}
 # A gap of the ring belongs to no one stream.
 STREAMS = {0: pb.STREAM_UNSPECIFIED, STDOUT: pb.STREAM_STDOUT, STDERR: pb.STREAM_STDERR}
 
