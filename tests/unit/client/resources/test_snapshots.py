@@ -58,5 +58,5 @@ async def test_copies_have_the_namespace_and_the_template_of_their_origin(sandbo
 async def test_a_copy_that_cannot_be_had_ends_the_others():
     sandbox = Sandbox("team/one")
     with pytest.raises(LookupError):
-        await sandbox.fork(3)
+        await sandbox._forked(3, {})
     assert (sandbox.killed, sandbox.store.deleted) == ([True, True], ["s-1"])
