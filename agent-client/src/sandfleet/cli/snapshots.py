@@ -13,6 +13,7 @@ from functools import partial
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import cluster, discovery
 from sandfleet.cli import FAILED, OK, print_json, refuse, sentence, table, what
+from sandfleet.values import _show
 from sandfleet.values.suspension import Snapshot
 
 # Columns that narrow terminals go without, the least first.
