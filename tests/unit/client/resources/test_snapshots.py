@@ -45,7 +45,7 @@ class Sandbox(HasSnapshots):
 @pytest.mark.parametrize(("sandbox_id", "namespace"), [("team/one", "team"), ("one", None)])
 async def test_copies_have_the_namespace_and_the_template_of_their_origin(sandbox_id, namespace):
     sandbox = Sandbox(sandbox_id)
-    first, second = await sandbox.fork(2, labels={"a": "b"}, timeout=9)
+    first, second = await sandbox._forked(2, {"labels": {"a": "b"}, "timeout": 9})
     # Nothing else is said: the fleet takes it from the claim of the origin.
     options = {"namespace": namespace, "snapshot": Snapshot("s-1", sandbox_id=sandbox_id, template="python-fast")}
     said = ("python-fast", sandbox_id, options | {"labels": {"a": "b"}, "timeout": 9})
