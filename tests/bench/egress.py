@@ -220,7 +220,7 @@ async def kept(ways: Ways, https: int) -> list[Figure]:
         ended += await ways.proxied("kept", "keyed.test", https, REQUESTS)
         secure += await ways.direct("kept", https, REQUESTS)
     p50 = [quantile(one, 0.5) for one in (passed, secure, ended)]
-    note = "beside a host without one; ≤ 2 times. The host gets a connection for each request"
+    note = "beside a host without one; ≤ 2 times"
     return [
         Figure("request on an open connection, p50", p50[0], "ms", p50[1], DIRECT),
         Figure("request on an open connection to a host with a key, p50", p50[2], "ms", p50[0], note),

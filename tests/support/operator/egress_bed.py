@@ -74,7 +74,7 @@ class Client:
 class Bed:
     """`addresses`: name → addresses, asked at each lookup; a function of no argument may change its answer."""
 
-    def __init__(self, names, addresses=None, *, ways=None, credentials=(), tls=None, **bounds):
+    def __init__(self, names, addresses=None, *, ways=None, credentials=(), tls=None, lookup=None, **bounds):
         self.addresses = addresses or {}
         self.lookups = []
         self.sessions = Sessions(Bounds(report=3600.0, **bounds))
@@ -82,7 +82,7 @@ class Bed:
             new_authority() if credentials or any(parse(one).has_rules for one in names) else ("", "")
         )
         self.sessions.allow("s", names, credentials, authority)
-        self.outside = Outside(ways or Ways(allowed=LOOPBACK), self._lookup, tls)
+        self.outside = Outside(ways or Ways(allowed=LOOPBACK), lookup or self._lookup, tls)
 
     async def _lookup(self, host, port):
         self.lookups.append(host)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import ssl
 import time
@@ -16,7 +17,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.lists import Lists, Secrets
-from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways, looked_up_as_it_is
+from sandfleet_operator.fleet.egress.outside import READ_AHEAD, RESOLVER, Outside, Ways, looked_up_as_it_is
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.serve import BACKLOG, Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
@@ -134,6 +135,7 @@ def ways(settings: Settings) -> Ways:
 
 def serve(options: Options) -> int:
     """Serves until SIGTERM or SIGINT; returns an exit code."""
+    os.environ.update(RESOLVER)
     code = 0
     try:
         asyncio.run(_serve(options))

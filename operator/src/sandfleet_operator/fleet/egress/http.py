@@ -4,26 +4,31 @@ Each request is read by h11 and written anew by h11: what the server reads is wh
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from typing import Any
 from urllib.parse import urlsplit
 
 import h11
 
-from sandfleet_operator.api.egress import Credential, canonical, port_of
+from sandfleet_operator.api.egress import canonical, port_of
 from sandfleet_operator.fleet.egress import tunnel
 from sandfleet_operator.fleet.egress.outside import Outside
-from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.peer import Peer, carry
 from sandfleet_operator.fleet.egress.sessions import Bounds, Connection, Session
-from sandfleet_operator.plan.egress import requests
+from sandfleet_operator.fleet.egress.upstream import MAX_HEAD, Upstream
+from sandfleet_operator.plan.egress import requests, websocket
 from sandfleet_operator.plan.egress.credentials import Headers, Mask, filled, secrets
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
 
-MAX_HEAD = 64 << 10
 HTTP_PORT, HTTPS_PORT = 80, 443
-# Headers of one hop. An upgrade would make the rest of the connection something that is not looked at.
+SWITCHING = 101
+# Headers of one hop. An upgrade makes the rest of the connection something else: only WebSocket's is passed on, without
+# extensions, which may compress.
 HOP = frozenset(
     b"connection keep-alive proxy-connection proxy-authorization proxy-authenticate te trailer upgrade".split()
 ) | {b"http2-settings", b"expect"}
+UPGRADE = [(b"Upgrade", b"websocket"), (b"Connection", b"Upgrade")]
+EXTENSIONS = frozenset([b"sec-websocket-extensions"])
 
 
 class Front:
@@ -36,12 +41,18 @@ class Front:
         # Within a tunnel all requests are for its host, and the first has the tunnel's own connection.
         self._within: Place | None = None
         self._ready: Connection | None = None
-        # Whether TLS is ended here; then what is put into requests, and covered in answers.
+        # Whether TLS is ended here.
         self._is_secure = False
-        self._credentials: Sequence[Credential] = ()
+        # The connection of the request before, if another may follow on it; and what closes those that were opened.
+        self._kept: Upstream | None = None
+        self._opened = contextlib.AsyncExitStack()
 
     async def serve(self) -> None:
         """Returns when the client or a request ends the connection. Raises OSError and TimeoutError."""
+        async with self._opened:
+            await self._serve()
+
+    async def _serve(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._bounds.idle):
@@ -68,13 +79,9 @@ class Front:
             self._conn.receive_data(await self._peer.read())
         return event
 
-    async def _send(self, event: h11.Event) -> None:
-        if data := self._conn.send(event):
+    async def _send(self, *events: h11.Event) -> None:
+        if data := b"".join(self._conn.send(event) or b"" for event in events):
             await self._peer.write(data)
-
-    async def _pass(self, data: bytes) -> None:
-        if data:
-            await self._send(h11.Data(data=data))
 
     async def _refuse(self, error: RefusedError) -> None:
         """Says why, in the reason too, which some programs show, unless a response has begun. It is the last word."""
@@ -84,9 +91,7 @@ class Front:
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text)))]
         headers += [("Connection", "close"), ("X-Sandfleet-Egress", error.why.value)]
         response = h11.Response(status_code=error.why.status, headers=headers, reason=text.strip())
-        await self._send(response)
-        await self._send(h11.Data(data=text))
-        await self._send(h11.EndOfMessage())
+        await self._send(response, h11.Data(data=text), h11.EndOfMessage())
 
     async def _malformed(self) -> None:
         error = RefusedError(Why.MALFORMED, self._within or Place("", 0))
@@ -114,20 +119,36 @@ class Front:
         front = cls(peer, connection.session, outside)
         front._within, front._ready = connection.place, connection
         front._is_secure = is_secure
-        if is_secure:
-            front._credentials = connection.session.credentials_for(connection.place)
         await front.serve()
 
     async def _forward(self, request: h11.Request) -> None:
         place, path = self._target(request)
         check_framing(request)
-        requests.check(self._session.rules(place), place, request.method.decode("ascii"), path, list(request.headers))
-        if self._ready is not None:
-            connection, self._ready = self._ready, None
-            await self._exchange(request, path, connection)
-            return
-        async with self._outside.open(self._session, place, self._peer) as connection:
-            await self._exchange(request, path, connection)
+        rules = self._session.rules(place)
+        requests.check(rules, place, request.method.decode("ascii"), path, list(request.headers))
+        self._session.check_secret(canonical(place.host), place)
+        # Rules hold as long as the host reads the very requests that were checked: there, none shares its connection.
+        is_kept = self._is_secure and not rules
+        upstream, self._kept = await self._upstream(place), None
+        await self._exchange(request, path, upstream, is_kept=is_kept)
+        if is_kept:
+            self._kept = upstream
+        else:
+            upstream.connection.outer.close()
+
+    async def _upstream(self, place: Place) -> Upstream:
+        """The connection for a request: the one before, the tunnel's own, or a new one. Raises RefusedError."""
+        if self._kept is not None:
+            if await self._kept.is_ready():
+                return self._kept
+            self._kept.connection.outer.close()
+        await self._opened.aclose()
+        connection, self._ready = self._ready, None
+        if connection is None:
+            connection = await self._opened.enter_async_context(self._outside.open(self._session, place, self._peer))
+        if self._is_secure:
+            await self._outside.secure(connection)
+        return Upstream(connection)
 
     def _target(self, request: h11.Request) -> tuple[Place, str]:
         """Where the request goes, and its path. Raises RefusedError."""
@@ -150,62 +171,102 @@ class Front:
             raise RefusedError(Why.HOST, place)
         return place, path
 
-    async def _exchange(self, request: h11.Request, path: str, connection: Connection) -> None:
-        """One request and its response, on a connection of their own. Raises RefusedError before the response began."""
-        if self._is_secure:
-            await self._outside.secure(connection)
-        toward = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+    async def _exchange(self, request: h11.Request, path: str, upstream: Upstream, *, is_kept: bool) -> None:
+        """One request and its response. Raises RefusedError before the response began."""
+        connection = upstream.connection
         host = [value for name, value in request.headers if name == b"host"]
         own, mask = passed_on(list(request.headers)), Mask(())
-        if self._credentials:
-            before, own = own, filled(own, self._credentials)
-            mask = Mask(secrets(before, own, self._credentials))
-        headers = [(b"Host", host[0]), *own, (b"Connection", b"close")]
-        out = toward.send(h11.Request(method=request.method, target=path, headers=headers))
-        connection.sent(len(out or b""))
-        await connection.outer.write(out or b"")
-        body = asyncio.ensure_future(self._body(toward, connection))
-        answer = asyncio.ensure_future(self._response(toward, connection, mask))
-        async with asyncio.timeout(self._bounds.longest), tunnel.ended({answer, body}):
-            await tunnel.until_idle({answer}, {body}, connection, self._bounds.idle)
+        if credentials := self._session.credentials_for(connection.place) if self._is_secure else []:
+            before, own = own, filled(own, credentials)
+            mask = Mask(secrets(before, own, credentials))
+        key = websocket.key_of(request.method, request.http_version, list(request.headers))
+        how = UPGRADE if key else [] if is_kept else [(b"Connection", b"close")]
+        own = [(name, value) for name, value in own if name not in EXTENSIONS or not key]
+        head = h11.Request(method=request.method, target=path, headers=[(b"Host", host[0]), *own, *how])
+        async with asyncio.timeout(self._bounds.idle):
+            is_whole = await self._pass_on(upstream, head)
+        body: set[tunnel.Work] = set() if is_whole else {asyncio.ensure_future(self._body(upstream))}
+        answer = asyncio.ensure_future(self._response(upstream, key, mask))
+        async with asyncio.timeout(self._bounds.longest), tunnel.ended({answer, *body}):
+            await tunnel.until_idle({answer}, body, connection, self._bounds.idle)
+        if self._conn.our_state is h11.SWITCHED_PROTOCOL:
+            await self._switched(upstream, mask)
 
-    async def _body(self, toward: h11.Connection, connection: Connection) -> None:
-        while True:
+    async def _pass_on(self, upstream: Upstream, *events: h11.Event) -> bool:
+        """Sends these and what has come of the body; returns whether that was its end."""
+        passed = list(events)
+        while isinstance(event := self._conn.next_event(), h11.Data):
+            passed.append(event)
+        is_end = isinstance(event, h11.EndOfMessage)
+        # Without its trailers.
+        await upstream.send(*passed, *([h11.EndOfMessage()] if is_end else []))
+        return is_end
+
+    async def _body(self, upstream: Upstream) -> None:
+        is_whole = False
+        while not is_whole:
             if self._conn.they_are_waiting_for_100_continue:
                 await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            event = await self._next()
-            if isinstance(event, h11.Data):
-                data = toward.send(event) or b""
-                connection.sent(len(data))
-                await connection.outer.write(data)
+            self._conn.receive_data(await self._peer.read())
+            is_whole = await self._pass_on(upstream)
+
+    async def _response(self, upstream: Upstream, key: bytes, mask: Mask) -> None:
+        """`key`: of a request for WebSocket."""
+        events: list[h11.Event] = []
+        while True:
+            event = upstream.next()
+            if event is h11.NEED_DATA:
+                await self._send(*events)
+                events = []
+                await upstream.hear()
+            elif isinstance(event, h11.Response):
+                events.append(h11.Response(status_code=event.status_code, **_covered(event, mask)))
+            elif isinstance(event, h11.Data):
+                events.append(h11.Data(data=mask.piece(bytes(event.data))))
             elif isinstance(event, h11.EndOfMessage):
-                # Without its trailers.
-                await connection.outer.write(toward.send(h11.EndOfMessage()) or b"")
+                await self._send(*events, h11.Data(data=mask.rest()), h11.EndOfMessage())
+                return
+            elif isinstance(event, h11.InformationalResponse) and event.status_code != SWITCHING:
+                continue
+            elif isinstance(event, h11.InformationalResponse) and websocket.is_accepted(key, list(event.headers)):
+                said = _covered(event, mask)
+                said["headers"] += UPGRADE
+                await self._send(h11.InformationalResponse(status_code=SWITCHING, **said))
                 return
             else:
-                return
+                raise RefusedError(Why.UNREACHABLE, upstream.connection.place)
 
-    async def _response(self, toward: h11.Connection, connection: Connection, mask: Mask) -> None:
+    async def _switched(self, upstream: Upstream, mask: Mask) -> None:
+        """Carries the frames of WebSocket. Raises OSError, and RefusedError for what is none."""
+        connection, bounds = upstream.connection, self._bounds
+        self._peer.unread(self._conn.trailing_data[0])
+        upstream.leave()
+        asked, answered = websocket.Frames(is_client=True), websocket.Frames(is_client=False)
+
+        def out(data: bytes) -> bytes:
+            asked.follow(data)
+            return data
+
+        def back(data: bytes) -> bytes:
+            answered.follow(data)
+            # The next frame may be long in coming.
+            return mask.piece(data) + (mask.rest() if answered.is_between else b"")
+
+        both: set[tunnel.Work] = {
+            asyncio.ensure_future(carry(self._peer, connection.outer, connection.sent, out)),
+            asyncio.ensure_future(carry(connection.outer, self._peer, connection.received, back)),
+        }
         try:
-            while True:
-                while (event := toward.next_event()) is h11.NEED_DATA:
-                    data = await connection.outer.read()
-                    connection.received(len(data))
-                    toward.receive_data(data)
-                if isinstance(event, h11.Response):
-                    headers = [(name, mask.whole(value)) for name, value in passed_on(list(event.headers))]
-                    reason = mask.whole(bytes(event.reason))
-                    await self._send(h11.Response(status_code=event.status_code, headers=headers, reason=reason))
-                elif isinstance(event, h11.Data):
-                    await self._pass(mask.piece(bytes(event.data)))
-                elif isinstance(event, h11.EndOfMessage):
-                    await self._pass(mask.rest())
-                    await self._send(h11.EndOfMessage())
-                    return
-                elif not isinstance(event, h11.InformationalResponse):
-                    raise RefusedError(Why.UNREACHABLE, connection.place)
-        except h11.RemoteProtocolError:
-            raise RefusedError(Why.UNREACHABLE, connection.place) from None
+            async with asyncio.timeout(bounds.longest), tunnel.ended(both):
+                await tunnel.until_idle(both, set(), connection, bounds.idle)
+        except websocket.NoFrameError:
+            raise RefusedError(Why.MALFORMED, connection.place) from None
+
+
+def _covered(event: h11.Response | h11.InformationalResponse, mask: Mask) -> dict[str, Any]:
+    """What of a head is passed on."""
+    headers = [(name, mask.whole(value)) for name, value in passed_on(list(event.headers))]
+    return {"headers": headers, "reason": mask.whole(bytes(event.reason))}
 
 
 async def through(inner: Peer, connection: Connection, outside: Outside) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,13 +14,18 @@ from sandfleet_operator.fleet.egress.sessions import Connection, Session
 from sandfleet_operator.plan.egress import addresses
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
 
-# Names that are being looked up at a time: each takes a thread.
-MOST_LOOKUPS = 16
+# Names that are being looked up at a time (sessions.MOST_LOOKUPS: of one session): each takes a thread until the
+# resolver gives up, also where its session has done so before.
+MOST_LOOKUPS = 128
 LOOKUP_SECONDS = 5.0
-# Addresses of one name that are tried, and the seconds for each.
-MOST_ADDRESSES = 4
+# For the C library, with each name server: it would try for half a minute.
+RESOLVER = {"RES_OPTIONS": "timeout:2 attempts:2"}
+# Addresses of one name that are looked at, those that are tried, and the seconds for each.
+MOST_FOUND, MOST_ADDRESSES = 64, 4
 CONNECT_SECONDS = 5.0
 READ_AHEAD = 256 << 10
+# The words of a resolver for a name that has no address; with others it could not learn that.
+NO_ADDRESS = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -36,9 +42,33 @@ class Ways:
 
 
 async def looked_up(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, by this machine's resolver. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    """The addresses of a host, by this machine's resolver. Raises OSError.
+
+    No pool of threads: names that hang would hold its threads, and its end would wait for them.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def ask() -> None:
+        found, why = [], None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            why = error
+        # The process may be at its end.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell, [str(address[0]) for *_, address in found[:MOST_FOUND]], why)
+
+    def tell(found: Sequence[str], why: Exception | None) -> None:
+        if answer.cancelled():
+            return
+        if why is not None:
+            answer.set_exception(why)
+        else:
+            answer.set_result(list(dict.fromkeys(found)))
+
+    threading.Thread(target=ask, daemon=True).start()
+    return await answer
 
 
 async def looked_up_as_it_is(host: str, port: int) -> Sequence[str]:
@@ -61,7 +91,7 @@ class Outside:
         The name is looked up once: the address that was checked is the one that is connected to.
         """
         host = session.check(place)
-        address, outer = await self._connected(place, await self._addresses(host, place))
+        address, outer = await self._connected(place, await self._addresses(session, host, place))
         with session.connected(place, host, address, outer, inner) as connection:
             yield connection
 
@@ -83,22 +113,38 @@ class Outside:
             raise RefusedError(Why.UNREACHABLE, connection.place) from None
         connection.outer = outer
 
-    async def _addresses(self, host: str, place: Place) -> Sequence[str]:
+    async def _addresses(self, session: Session, host: str, place: Place) -> Sequence[str]:
         if known := self._ways.hosts.get(host):
             return [known]
         try:
-            async with asyncio.timeout(LOOKUP_SECONDS), self._lookups:
-                found = await self._lookup(host, place.port)
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                found = (await self._in_turn(session, host, place.port))[:MOST_FOUND]
         except TimeoutError:
-            raise RefusedError(Why.TIMED_OUT, place) from None
-        except (OSError, UnicodeError):
-            raise RefusedError(Why.NO_ADDRESS, place) from None
+            raise RefusedError(Why.NO_ANSWER, place) from None
+        except (OSError, UnicodeError) as error:
+            is_none = isinstance(error, UnicodeError) or error.errno in NO_ADDRESS
+            raise RefusedError(Why.NO_ADDRESS if is_none else Why.NO_ANSWER, place) from None
         if not found:
             raise RefusedError(Why.NO_ADDRESS, place)
         public = [one for one in found if not addresses.refusal(one, self._ways.allowed, self._ways.blocked)]
         if not public:
             raise RefusedError(Why.ADDRESS, place)
         return public[:MOST_ADDRESSES]
+
+    async def _in_turn(self, session: Session, host: str, port: int) -> Sequence[str]:
+        """Looks a name up. A session whose names hang waits for itself. Raises OSError and UnicodeError."""
+        lanes = (session.lookups, self._lookups)
+        await lanes[0].acquire()
+        try:
+            await lanes[1].acquire()
+        except asyncio.CancelledError:
+            lanes[0].release()
+            raise
+        asking = asyncio.ensure_future(self._lookup(host, port))
+        for lane in lanes:
+            asking.add_done_callback(lambda _, lane=lane: lane.release())
+        # It goes on, with its place in the lanes, where this end gives up.
+        return await asyncio.shield(asking)
 
     @staticmethod
     async def _connected(place: Place, found: Sequence[str]) -> tuple[str, Peer]:

@@ -76,9 +76,15 @@ class Peer:
         self._writer.transport.abort()
 
 
-async def carry(source: Peer, target: Peer, moved: Callable[[int], None]) -> None:
-    """Carries bytes to the source's end, and tells that end. `moved` hears of each piece. Raises OSError."""
+async def carry(
+    source: Peer, target: Peer, moved: Callable[[int], None], passed: Callable[[bytes], bytes] | None = None
+) -> None:
+    """Carries bytes to the source's end, and tells that end. `moved` hears of each piece; `passed` says what goes on.
+
+    Raises OSError, and what `passed` raises.
+    """
     while data := await source.read():
         moved(len(data))
-        await target.write(data)
+        if piece := passed(data) if passed else data:
+            await target.write(piece)
     target.end()

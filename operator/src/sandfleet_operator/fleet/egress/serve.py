@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from sandfleet_operator.api.networks import network
 from sandfleet_operator.fleet.egress import socks
 from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.http import Front
-from sandfleet_operator.fleet.egress.outside import READ_AHEAD, Outside, Ways
+from sandfleet_operator.fleet.egress.outside import READ_AHEAD, RESOLVER, Outside, Ways
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
 
@@ -149,6 +150,7 @@ def main() -> int:
     given = parser.parse_args()
     pairs = (one.partition("=") for one in given.host)
     ways = Ways(allowed=[network(one) for one in given.network], hosts={canonical(name): to for name, _, to in pairs})
+    os.environ.update(RESOLVER)
     listener = socket.socket(fileno=given.listen_fd)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(listener, Sessions(Bounds()), Outside(ways)))

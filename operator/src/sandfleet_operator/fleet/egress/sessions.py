@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The statuses of refusals by the session's list and bounds; with others the host cannot be reached now.
 DENIED = (403, 429)
+# Names of one session that are being looked up at a time.
+MOST_LOOKUPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ class Session:
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     connections: set[Connection] = field(default_factory=set)
     looked_up: set[str] = field(default_factory=set)
+    lookups: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_LOOKUPS))
     rows: dict[tuple[str, int, str], Row] = field(default_factory=dict)
     bytes: int = 0
 
@@ -123,8 +126,7 @@ class Session:
         by = next((name for name in self.names if name.allows(host, place.port)), None)
         if by is None:
             raise RefusedError(Why.NOT_LISTED, place)
-        if host in self.without_secret:
-            raise RefusedError(Why.NO_SECRET, place)
+        self.check_secret(host, place)
         if by.host.startswith(WILDCARD):
             if host not in self.looked_up and len(self.looked_up) >= self.bounds.wildcard_names:
                 raise RefusedError(Why.TOO_MANY, place)
@@ -132,6 +134,11 @@ class Session:
         if len(self.connections) >= self.bounds.per_session or self.bytes > self.bounds.session_bytes:
             raise RefusedError(Why.TOO_MANY, place)
         return host
+
+    def check_secret(self, host: str, place: Place) -> None:
+        """Raises RefusedError where a secret for the host cannot be read."""
+        if host in self.without_secret:
+            raise RefusedError(Why.NO_SECRET, place)
 
     def credentials_for(self, place: Place) -> list[Credential]:
         """Those of a host that is connected to by HTTPS."""

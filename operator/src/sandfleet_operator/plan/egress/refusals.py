@@ -29,6 +29,7 @@ class Why(Enum):
     MALFORMED = ("Malformed", 400, "the request is malformed")
     TOO_MANY = ("TooMany", 429, "it has too many connections, names or bytes")
     NO_ADDRESS = ("NoAddress", 502, "the name has no address")
+    NO_ANSWER = ("LookupFailed", 502, "its name servers do not answer")
     UNREACHABLE = ("Unreachable", 502, "no server answers there")
     UNTRUSTED = ("Untrusted", 502, "the server's certificate is not valid")
     TIMED_OUT = ("TimedOut", 504, "the server does not answer in time")

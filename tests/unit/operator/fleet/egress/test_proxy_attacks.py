@@ -1,11 +1,14 @@
 """What hostile code and hostile hosts try at the proxy. Controls show that it works without the defence."""
 
+import asyncio
 import contextlib
+import socket
 import struct
+import threading
 
 import pytest
-from sandfleet_operator.fleet.egress import http, sessions, tunnel
-from sandfleet_operator.fleet.egress.outside import Outside, Ways
+from sandfleet_operator.fleet.egress import http, outside, sessions, tunnel
+from sandfleet_operator.fleet.egress.outside import Outside, Ways, looked_up
 from sandfleet_operator.fleet.egress.peer import carry
 from sandfleet_operator.plan.egress import addresses
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
@@ -329,3 +332,73 @@ async def test_a_name_of_two_hundred_labels_is_not_looked_up(defended, monkeypat
     async with Bed(["*.a.test"]).listening() as bed, bed.client() as client:
         await client.ask(connect(name, 443))
     assert bed.lookups == ([] if defended else [name])
+
+
+@pytest.mark.attack("has names looked up that hang", "only its own look-ups wait")
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_names_that_hang_hold_up_their_own_session_alone(defended, monkeypatch):
+    over, asked = threading.Event(), []
+    getaddrinfo = socket.getaddrinfo
+
+    def resolved(host, port, **more):
+        if host == "a.test":
+            return getaddrinfo("127.0.0.1", port, **more)
+        if host.endswith("hangs.test"):
+            asked.append(host)
+            over.wait(60)
+        return getaddrinfo(host, port, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(outside, "MOST_LOOKUPS", 6)
+    if not defended:
+        monkeypatch.setattr(sessions, "MOST_LOOKUPS", 6)
+        monkeypatch.setattr(outside, "LOOKUP_SECONDS", 1.0)
+    async with serving(Server()) as port, Bed(["*.hangs.test"], lookup=looked_up).listening() as bed:
+        bed.sessions.allow("t", [f"a.test:{port}"])
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(10):
+                client = await stack.enter_async_context(bed.client())
+                client.writer.write(connect(f"{number}.hangs.test", 443))
+            while len(asked) < sessions.MOST_LOOKUPS:
+                await asyncio.sleep(0.01)
+            other = await stack.enter_async_context(bed.client("t"))
+            answer = await other.ask(connect("a.test", port))
+            assert (b" 200 " in answer) is defended
+            assert len(asked) == sessions.MOST_LOOKUPS
+            # Those that were given up still hold their places.
+            monkeypatch.setattr(outside, "LOOKUP_SECONDS", 0.1)
+            late = await stack.enter_async_context(bed.client())
+            answer = await late.ask(connect("late.hangs.test", 443))
+            assert b"this session may not reach late.hangs.test:443: its name servers do not answer" in answer
+            over.set()
+            monkeypatch.undo()
+        bed.sessions.end("t")
+
+
+@pytest.mark.attack(
+    "owns a name server that answers with whatever it likes", "refused in a word, or a few are looked at"
+)
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (socket.gaierror(socket.EAI_AGAIN, "SERVFAIL"), "LookupFailed"),
+        (socket.gaierror(socket.EAI_FAIL, "a chain of names without an end"), "LookupFailed"),
+        (socket.gaierror(socket.EAI_NONAME, "no such name"), "NoAddress"),
+        ([f"10.0.{number >> 8}.{number & 255}" for number in range(10_000)], "AddressRefused"),
+    ],
+)
+async def test_what_a_hostile_name_server_answers_is_bounded(answer, why, monkeypatch):
+    checked = []
+
+    def resolved(host, port, **_more):
+        if isinstance(answer, Exception):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in answer]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    refusal = addresses.refusal
+    monkeypatch.setattr(addresses, "refusal", lambda one, *more: checked.append(one) or refusal(one, *more))
+    async with Bed(["a.test"], lookup=looked_up).listening() as bed, bed.client() as client:
+        await client.ask(connect("a.test", 443))
+        assert bed.refused() == {why: 1}
+    assert len(checked) <= outside.MOST_FOUND
