@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -10,18 +11,28 @@ from pathlib import Path
 import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, Header
 from sandfleet._fleets.embedded import Options, Process
-from support.client.internet import index, node_package, repository, serving, source
+from support.client.internet import (
+    debian_package,
+    go_module,
+    index,
+    node_package,
+    r_package,
+    repository,
+    serving,
+    source,
+)
 from support.client.served import served_fleet
 from support.operator.egress_bed import certificate
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 HOSTS, KEY = "SANDFLEET_EGRESS_HOSTS", "canary-of-the-programs"
+GO = "/usr/local/go/bin"
 
 
 def needs(program: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        shutil.which(program, path="/usr/bin:/bin") is None, reason=f"{program} is not in /usr/bin"
-    )
+    """Sandboxes of this machine have what is below /usr, and what stands beside this environment's Python."""
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin:{GO}"
+    return pytest.mark.skipif(shutil.which(program, path=path) is None, reason=f"{program} is not installed")
 
 
 @dataclass
@@ -39,6 +50,10 @@ def internet() -> Iterator[Internet]:
         index(www, "outside")
         source(www, "inside")
         node_package(www, "aside")
+        go_module(www, "example.test/lib")
+        r_package(www, "outside")
+        if shutil.which("dpkg-deb"):
+            debian_package(www, "outside")
         if shutil.which("git"):
             repository(www, "project")
         tls, _, authority = certificate(folder, "host.test")
@@ -90,6 +105,65 @@ async def test_npm_installs(sandbox: AsyncSandbox, internet: Internet, scheme: s
     where = internet.plain if scheme == "http" else internet.secure
     await done(sandbox, f"npm install --no-audit --no-fund --registry {scheme}://{where}/npm/ aside")
     assert await done(sandbox, "node -p 'require(\"aside\")'") == "out there\n"
+
+
+@needs("uv")
+async def test_uv_installs(sandbox: AsyncSandbox, internet: Internet) -> None:
+    command = f"uv venv -q /tmp/v && uv pip install -q -p /tmp/v -i https://{internet.secure}/simple outside"
+    assert await done(sandbox, f"{command} && /tmp/v/bin/python -c 'import outside; print(outside.VALUE)'") == (
+        "out there\n"
+    )
+
+
+@needs("go")
+async def test_go_gets_a_module(sandbox: AsyncSandbox, internet: Internet) -> None:
+    envs = f"PATH=$PATH:{GO} GOPROXY=https://{internet.secure}/go GONOSUMDB=* GOFLAGS=-mod=mod GOTOOLCHAIN=local"
+    await done(sandbox, f"echo module m > go.mod && {envs} go get example.test/lib@v1.0.0")
+    assert "example.test/lib v1.0.0" in await done(sandbox, "cat go.mod")
+
+
+@needs("Rscript")
+async def test_r_installs_a_package(sandbox: AsyncSandbox, internet: Internet) -> None:
+    code = f"install.packages('outside', repos='https://{internet.secure}/cran', lib='.', quiet=TRUE)"
+    assert await done(sandbox, f"Rscript -e \"{code}; library(outside, lib.loc='.'); cat(value())\"") == "out there"
+
+
+@needs("apt-get")
+async def test_apt_downloads_a_package(sandbox: AsyncSandbox, internet: Internet) -> None:
+    # The machine's own lists are not to be seen here. apt trusts its own option alone.
+    await done(sandbox, "mkdir -p apt/lists/partial apt/archives/partial && touch apt/status")
+    options = "-o Dir::State=$PWD/apt -o Dir::State::status=$PWD/apt/status -o Dir::Cache=$PWD/apt -o Dir::Etc=$PWD/apt"
+    options += " -o Acquire::https::CAInfo=$SSL_CERT_FILE -o APT::Sandbox::User="
+    for url in (f"http://{internet.plain}", f"https://{internet.secure}"):
+        await done(sandbox, f"rm -f *.deb; echo 'deb [trusted=yes] {url}/deb ./' > apt/sources.list")
+        await done(sandbox, f"apt-get {options} update && apt-get {options} download outside && ls outside_1.0_all.deb")
+
+
+JAVA = """
+import java.net.*;
+import java.net.http.*;
+public class Get {
+    public static void main(String[] urls) throws Exception {
+        var client = HttpClient.newHttpClient();
+        for (var url : urls) {
+            var request = HttpRequest.newBuilder(URI.create(url)).build();
+            System.out.print(client.send(request, HttpResponse.BodyHandlers.ofString()).statusCode() + " ");
+            System.out.print(new URL(url).openStream().readAllBytes().length > 0 ? "read " : "empty ");
+        }
+    }
+}
+"""
+
+
+@needs("javac")
+async def test_java_downloads(sandbox: AsyncSandbox, internet: Internet) -> None:
+    await sandbox.files.write("Get.java", JAVA)
+    # Java reads no authorities from a file of PEM.
+    store = "keytool -importcert -noprompt -file own.pem -keystore own.jks -storepass changeit"
+    await done(sandbox, f"sed -n '/BEGIN/h;//!H;$!d;x;p' $SSL_CERT_FILE > own.pem && {store} && javac Get.java")
+    trusting = "-Djavax.net.ssl.trustStore=own.jks"
+    said = await done(sandbox, f"java {trusting} Get http://{internet.plain}/simple/ https://{internet.secure}/simple/")
+    assert said == "200 read 200 read "
 
 
 @needs("git")

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import tarfile
 import threading
+import zipfile
 from pathlib import Path
 
 from support.wheels import sdist, wheel
@@ -149,10 +150,51 @@ def node_package(folder, name):
     files = {"package.json": json.dumps({"name": name, "version": "1.0.0"}), "index.js": 'module.exports = "out there"'}
     (Path(folder) / "npm").mkdir(exist_ok=True)
     with tarfile.open(Path(folder) / "npm" / f"{name}-1.0.0.tgz", "w:gz") as archive:
-        for path, text in files.items():
-            member = tarfile.TarInfo(f"package/{path}")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
+        _put(archive, {f"package/{path}": text for path, text in files.items()})
+
+
+def go_module(folder, name):
+    """A module of Go, `name` v1.0.0, as a module proxy at /go serves it."""
+    versions = Path(folder) / "go" / name / "@v"
+    versions.mkdir(parents=True)
+    (versions / "v1.0.0.info").write_text('{"Version": "v1.0.0"}')
+    (versions / "v1.0.0.mod").write_text(f"module {name}\n")
+    with zipfile.ZipFile(versions / "v1.0.0.zip", "w") as archive:
+        archive.writestr(f"{name}@v1.0.0/go.mod", f"module {name}\n")
+        archive.writestr(f"{name}@v1.0.0/lib.go", "package lib\n")
+
+
+def r_package(folder, name):
+    """A repository of R at /cran with one package, whose function value says "out there"."""
+    (sources := Path(folder) / "cran/src/contrib").mkdir(parents=True)
+    about = f"Package: {name}\nVersion: 1.0\nLicense: MIT\n"
+    more = "Title: T\nDescription: D.\nAuthor: A\nMaintainer: A <a@example.com>\n"
+    code = 'value <- function() "out there"\n'
+    with tarfile.open(sources / f"{name}_1.0.tar.gz", "w:gz") as archive:
+        _put(archive, {f"{name}/DESCRIPTION": about + more, f"{name}/NAMESPACE": "export(value)\n"})
+        _put(archive, {f"{name}/R/value.R": code})
+    (sources / "PACKAGES").write_text(f"{about}NeedsCompilation: no\n")
+
+
+def debian_package(folder, name):
+    """A flat repository of apt at /deb with one empty package, which is not signed."""
+    (work := Path(folder) / f"{name}.deb.work/DEBIAN").mkdir(parents=True)
+    about = f"Package: {name}\nVersion: 1.0\nArchitecture: all\nMaintainer: A <a@example.com>\nDescription: D\n"
+    (work / "control").write_text(about)
+    (root := Path(folder) / "deb").mkdir()
+    file = root / f"{name}_1.0_all.deb"
+    subprocess.run(["dpkg-deb", "-b", str(work.parent), str(file)], check=True, capture_output=True)
+    data = file.read_bytes()
+    size = f"Filename: ./{file.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+    (root / "Packages").write_text(about + size)
+
+
+def _put(archive, files):
+    """Text files into a tar archive."""
+    for path, text in files.items():
+        member = tarfile.TarInfo(path)
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text.encode()))
 
 
 def repository(folder, name):

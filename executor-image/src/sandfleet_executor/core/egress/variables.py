@@ -33,5 +33,6 @@ def variables(port: int = PORT) -> dict[str, str]:
     found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)
     found["NO_PROXY"] = "localhost,127.0.0.1,::1,sandbox"
     lower = {name.lower(): value for name, value in found.items()}
-    # Node's own fetch reads the others only with this one.
-    return {**found, **lower, "NODE_USE_ENV_PROXY": "1"}
+    # Node's own fetch reads the others only with this one, and Java none of them.
+    java = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={port}" for scheme in ("http", "https"))
+    return {**found, **lower, "NODE_USE_ENV_PROXY": "1", "JAVA_TOOL_OPTIONS": java}

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from sandfleet_operator.api.networks import Network
@@ -46,29 +47,19 @@ async def looked_up(host: str, port: int) -> Sequence[str]:
 
     No pool of threads: names that hang would hold its threads, and its end would wait for them.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Sequence[str]] = loop.create_future()
+    answer: Future[Sequence[str]] = Future()
+    # A running one cannot be cancelled, so that the thread may always answer.
+    answer.set_running_or_notify_cancel()
 
     def ask() -> None:
-        found, why = [], None
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[:MOST_FOUND]
+            answer.set_result(list(dict.fromkeys(str(address[0]) for *_, address in found)))
         except (OSError, UnicodeError) as error:
-            why = error
-        # The process may be at its end.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, [str(address[0]) for *_, address in found[:MOST_FOUND]], why)
-
-    def tell(found: Sequence[str], why: Exception | None) -> None:
-        if answer.cancelled():
-            return
-        if why is not None:
-            answer.set_exception(why)
-        else:
-            answer.set_result(list(dict.fromkeys(found)))
+            answer.set_exception(error)
 
     threading.Thread(target=ask, daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)
 
 
 async def looked_up_as_it_is(host: str, port: int) -> Sequence[str]:
@@ -133,17 +124,20 @@ class Outside:
 
     async def _in_turn(self, session: Session, host: str, port: int) -> Sequence[str]:
         """Looks a name up. A session whose names hang waits for itself. Raises OSError and UnicodeError."""
-        lanes = (session.lookups, self._lookups)
-        await lanes[0].acquire()
+        await session.lookups.acquire()
         try:
-            await lanes[1].acquire()
+            await self._lookups.acquire()
         except asyncio.CancelledError:
-            lanes[0].release()
+            session.lookups.release()
             raise
+
+        def over(_: object) -> None:
+            session.lookups.release()
+            self._lookups.release()
+
         asking = asyncio.ensure_future(self._lookup(host, port))
-        for lane in lanes:
-            asking.add_done_callback(lambda _, lane=lane: lane.release())
-        # It goes on, with its place in the lanes, where this end gives up.
+        asking.add_done_callback(over)
+        # It goes on, with its place in both lines, where this end gives up.
         return await asyncio.shield(asking)
 
     @staticmethod
