@@ -159,7 +159,7 @@ public class Get {
 async def test_java_downloads(sandbox: AsyncSandbox, internet: Internet) -> None:
     await sandbox.files.write("Get.java", JAVA)
     # Java reads no authorities from a file of PEM.
-    store = "keytool -importcert -noprompt -file own.pem -keystore own.jks -storepass changeit"
+    store = "keytool -importcert -noprompt -storetype JKS -file own.pem -keystore own.jks -storepass changeit"
     await done(sandbox, f"sed -n '/BEGIN/h;//!H;$!d;x;p' $SSL_CERT_FILE > own.pem && {store} && javac Get.java")
     trusting = "-Djavax.net.ssl.trustStore=own.jks"
     said = await done(sandbox, f"java {trusting} Get http://{internet.plain}/simple/ https://{internet.secure}/simple/")
