@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.egress.variables import trusting, variables
+from sandfleet_executor.core.egress.variables import JAVA, trusting, variables
 from sandfleet_executor.core.errors import (
     BusyError,
     FullError,
@@ -222,7 +222,7 @@ class Session:
             # In a pod the egress process knows what the session may reach, and says why not.
             if self.config.egress_address or (claim.egress and self.config.egress_socket):
                 self.egress.open(claim.session_id, claim.authority)
-                self._envs |= variables() | (trusting() if claim.authority else {})
+                self._envs |= variables(self._envs.get(JAVA, "")) | (trusting() if claim.authority else {})
             else:
                 self.egress.shut()
             # Before the first record, which says of them only digests.
