@@ -13,6 +13,7 @@ import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, Egress, EgressState, Header
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import main
+from sandfleet.cli.fleets import egress
 from sandfleet.errors import InvalidArgument, PreconditionFailed
 from support.client.executors import children
 from support.client.internet import index, repository, serving
@@ -301,5 +302,12 @@ async def test_the_command_line_shows_and_changes_it(
     assert "other.test:81" in shown
     assert "refused (NotListed)" in shown
     assert "to allow what was refused: --allow other.test:81" in shown
+
+    def leave(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(egress.time, "sleep", leave)
+    assert await asyncio.to_thread(main, ["egress", sandbox.sandbox_id, "-w"]) == 0
+    assert capsys.readouterr().out == shown
     assert await asyncio.to_thread(main, ["egress", sandbox.sandbox_id, "--allow", "other.test:81"]) == 0
     assert "other.test:81" in (await sandbox.get_egress()).names

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from sandfleet import Fleet
 from sandfleet import _portal as portal
 from sandfleet._fleets import discovery
-from sandfleet.cli import OK, sandboxes, table
+from sandfleet.cli import OK, sandboxes, table, top
 from sandfleet.values import _show
 from sandfleet.values.egress import EgressReport, HostUse
 
 _COLUMNS = ("HOST", "STATE", "CONNECTIONS", "SENT", "RECEIVED", "LAST")
 _WEB = (80, 443)
+# Between two looks.
+_SECONDS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deny", action="append", default=[], metavar="HOST", help="first remove this entry; may be repeated"
     )
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
+    parser.add_argument("-w", "--watch", action="store_true", help="update the view until q")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
 
 
@@ -38,11 +44,26 @@ def run(options: argparse.Namespace) -> int:
         if options.allow or options.deny:
             _change(fleet, sandbox_id, report, options)
             report = fleet.get_egress(sandbox_id)
-    if options.json:
-        print(json.dumps(_show.to_json(report)))
-    else:
-        _print(report)
+        if options.watch:
+            looks, text = _looks(fleet, sandbox_id), lambda each: "\n".join(_lines(each))
+            top.watch(looks, sys.stdout, as_json=options.json, text=text, draw=_drawn)
+        elif options.json:
+            print(json.dumps(_show.to_json(report)))
+        else:
+            print("\n".join(_lines(report)))
     return OK
+
+
+def _looks(fleet: Fleet, sandbox_id: str) -> Iterator[EgressReport]:
+    """Until the sandbox ends, which raises NotFoundError."""
+    while True:
+        yield fleet.get_egress(sandbox_id)
+        time.sleep(_SECONDS)
+
+
+def _drawn(report: EgressReport, width: int) -> top.Drawn:
+    lines = _lines(report, width)
+    return lines, [None] * len(lines)
 
 
 def _change(fleet: Fleet, sandbox_id: str, report: EgressReport, options: argparse.Namespace) -> None:
@@ -50,13 +71,14 @@ def _change(fleet: Fleet, sandbox_id: str, report: EgressReport, options: argpar
     fleet.set_egress(sandbox_id, list(dict.fromkeys([*kept, *options.allow])))
 
 
-def _print(report: EgressReport) -> None:
-    print(f"may reach: {', '.join(map(table.plain, report.names)) or 'nothing'}")
+def _lines(report: EgressReport, width: int = 0) -> list[str]:
+    found = [f"may reach: {', '.join(map(table.plain, report.names)) or 'nothing'}"]
     if report.hosts:
         now = datetime.now(UTC)
-        table.show(_COLUMNS, [_row(each, now) for each in report.hosts])
+        found += table.lines(_COLUMNS, [_row(each, now) for each in report.hosts], width)
     if missing := dict.fromkeys(_entry(each) for each in report.hosts if each.reason == "NotListed"):
-        print("to allow what was refused: " + " ".join(f"--allow {table.plain(each)}" for each in missing))
+        found.append("to allow what was refused: " + " ".join(f"--allow {table.plain(each)}" for each in missing))
+    return found
 
 
 def _row(each: HostUse, now: datetime) -> tuple[str, ...]:
