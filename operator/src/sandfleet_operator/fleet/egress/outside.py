@@ -131,9 +131,11 @@ class Outside:
             session.lookups.release()
             raise
 
-        def over(_: object) -> None:
+        def over(asked: asyncio.Future[Sequence[str]]) -> None:
             session.lookups.release()
             self._lookups.release()
+            # It may fail when there is no waiter left.
+            _ = asked.cancelled() or asked.exception()
 
         asking = asyncio.ensure_future(self._lookup(host, port))
         asking.add_done_callback(over)
