@@ -13,7 +13,6 @@ import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, Egress, EgressState, Header
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import main
-from sandfleet.cli.fleets import egress
 from sandfleet.errors import InvalidArgument, PreconditionFailed
 from support.client.executors import children
 from support.client.internet import index, repository, serving
@@ -306,7 +305,7 @@ async def test_the_command_line_shows_and_changes_it(
     def leave(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(egress.time, "sleep", leave)
+    monkeypatch.setattr("sandfleet.cli.fleets.egress.time.sleep", leave)
     assert await asyncio.to_thread(main, ["egress", sandbox.sandbox_id, "-w"]) == 0
     assert "refused (NotListed)" in capsys.readouterr().out
     assert await asyncio.to_thread(main, ["egress", sandbox.sandbox_id, "--allow", "other.test:81"]) == 0

@@ -45,12 +45,11 @@ def run(options: argparse.Namespace) -> int:
             _change(fleet, sandbox_id, report, options)
             report = fleet.get_egress(sandbox_id)
         if options.watch:
-            looks, text = _looks(fleet, sandbox_id), lambda each: "\n".join(_lines(each))
-            top.watch(looks, sys.stdout, as_json=options.json, text=text, draw=_drawn)
+            top.watch(_looks(fleet, sandbox_id), sys.stdout, as_json=options.json, text=_text, draw=_drawn)
         elif options.json:
             print(json.dumps(_show.to_json(report)))
         else:
-            print("\n".join(_lines(report)))
+            print(_text(report))
     return OK
 
 
@@ -63,7 +62,11 @@ def _looks(fleet: Fleet, sandbox_id: str) -> Iterator[EgressReport]:
 
 def _drawn(report: EgressReport, width: int) -> top.Drawn:
     lines = _lines(report, width)
-    return lines, [None] * len(lines)
+    return lines, [None for _ in lines]
+
+
+def _text(report: EgressReport) -> str:
+    return "\n".join(_lines(report))
 
 
 def _change(fleet: Fleet, sandbox_id: str, report: EgressReport, options: argparse.Namespace) -> None:
