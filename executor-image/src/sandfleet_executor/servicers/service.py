@@ -9,7 +9,7 @@ from sandfleet_api.executor.v1 import service_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.core.services.machine import Exit, State
+from sandfleet_executor.core.services.machine import Exit
 from sandfleet_executor.core.services.plan import Service
 from sandfleet_executor.core.services.spec import Exec, Http, Probe, Restart, ServiceSpec, Tcp
 from sandfleet_executor.effects.services.logs import log_path
@@ -20,9 +20,7 @@ from sandfleet_executor.servicers.convert import common as convert
 WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 3600.0
 MAX_NAMES = 1000
-STATES = {state: pb.ServiceState.Value(f"SERVICE_STATE_{state.name}") for state in State}
-POLICY_NUMBERS = {policy: pb.RestartPolicy.Value(f"RESTART_POLICY_{policy.name}") for policy in Restart}
-POLICIES = {number: policy for policy, number in POLICY_NUMBERS.items()}
+POLICIES = {pb.RestartPolicy.Value(f"RESTART_POLICY_{policy.name}"): policy for policy in Restart}
 POLICIES[pb.RESTART_POLICY_UNSPECIFIED] = Restart.ON_FAILURE
 
 
@@ -93,7 +91,7 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
         started = convert.timestamp(int(self._services.since(one) * 1e9)) if runtime.pid else None
         return pb.Service(
             name=one.name,
-            state=STATES[runtime.state],
+            state=f"SERVICE_STATE_{runtime.state.name}",
             reason=runtime.reason,
             message=runtime.message,
             pid=runtime.pid,
@@ -185,7 +183,7 @@ def spec_message(spec: ServiceSpec) -> pb.ServiceSpec:
         envs=spec.envs,
         readiness=probe_message(spec.readiness) if spec.readiness else None,
         liveness=probe_message(spec.liveness) if spec.liveness else None,
-        restart=POLICY_NUMBERS[spec.restart],
+        restart=f"RESTART_POLICY_{spec.restart.name}",
         backoff=convert.duration(spec.backoff),
         backoff_cap=convert.duration(spec.backoff_cap),
         max_failures=spec.max_failures,

@@ -16,7 +16,7 @@ from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.usage import End, LanguageTally, Tally
 from sandfleet_executor.core.network import egress_probe as targets
 from sandfleet_executor.core.packages import installation, preload
-from sandfleet_executor.core.packages.installation import Declared, State, Status
+from sandfleet_executor.core.packages.installation import Declared, Status
 from sandfleet_executor.core.session.expiry import Lease
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
 from sandfleet_executor.effects.namespace.children import NamespaceError
@@ -31,7 +31,6 @@ from sandfleet_executor.servicers.errors import ApiError
 
 LEAST_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MOST_WATCH_SECONDS = 0.1, 1.0, 60.0
 MAX_LEASE_SECONDS = 30 * 24 * 3600.0
-INSTALL_STATES = {state: pb.InstallState.Value(f"INSTALL_STATE_{state.name}") for state in State}
 PRELOAD_STATES = {
     preload.State.WAITING: pb.PRELOAD_STATE_WAITING,
     preload.State.LOADING: pb.PRELOAD_STATE_WAITING,
@@ -265,14 +264,14 @@ def installation_message(status: Status, *, log: bool) -> pb.Installation | None
     """None where nothing is declared."""
     if not status.declared:
         return None
-    state = INSTALL_STATES[status.state]
+    state = f"INSTALL_STATE_{status.state.name}"
     return pb.Installation(state=state, reason=status.reason, message=status.message, log=status.log if log else "")
 
 
 def declared_message(each: Declared) -> pb.DeclaredPackage:
     return pb.DeclaredPackage(
         requirement=each.requirement,
-        state=INSTALL_STATES[each.state],
+        state=f"INSTALL_STATE_{each.state.name}",
         name=each.name,
         version=each.version,
         origin=ORIGINS.get(each.origin, pb.PACKAGE_ORIGIN_UNSPECIFIED),

@@ -27,7 +27,6 @@ RESTORE_SECONDS = 24 * 3600.0
 TREES = {pb.SNAPSHOT_TREE_VARIABLES: "state", pb.SNAPSHOT_TREE_WORKSPACE: "workspace"}
 KINDS = {pb.SnapshotEntryKind.Value(f"SNAPSHOT_ENTRY_KIND_{kind.name}"): kind for kind in Kind}
 NUMBERS_OF_TREES = {tree: number for number, tree in TREES.items()}
-NUMBERS_OF_KINDS = {kind: number for number, kind in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +231,7 @@ def message_of(entry: Entry) -> pb.SnapshotEntry:
     return pb.SnapshotEntry(
         tree=NUMBERS_OF_TREES[entry.tree],
         path=entry.path,
-        kind=NUMBERS_OF_KINDS[entry.kind],
+        kind=f"SNAPSHOT_ENTRY_KIND_{entry.kind.name}",
         mode=entry.mode,
         modified_ns=entry.mtime_ns,
         target=entry.target,
