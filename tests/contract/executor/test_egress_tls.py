@@ -9,12 +9,13 @@ import ssl
 
 import pytest
 import pytest_asyncio
+from contract.executor.harness import until
 from contract.executor.plane import Plane, isolation, whom
 from sandfleet_api.fleet.v1 import egress_pb2 as pb
 from sandfleet_executor.core.egress import contacts
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.access.identity import Identity
-from sandfleet_executor.effects.egress import way_out
+from sandfleet_executor.effects.egress import dial, way_out
 from sandfleet_executor.effects.egress.dial import LENGTH_BYTES, SERVER_NAME, TlsWay
 from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.api.reasons import ClaimReason
@@ -309,10 +310,70 @@ async def test_each_direction_ends_by_itself(bed, page):
 
 async def test_an_unused_session_is_forgotten_and_asked_for_again(bed, page):
     assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+    # Its last connections end a moment after their program.
+    await until(lambda: not bed.sessions.find("uid-a").tasks)
     bed.time = 120.0
     await bed.lists.exchange(bed.lists._in_use())
     assert bed.sessions.find("uid-a") is None
     assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
+
+
+async def opened(way):
+    """A connection, and the port of its own end."""
+    outer = await way.connect("", lambda _report: None)
+    return outer, outer._writer.get_extra_info("sockname")[1]
+
+
+@contextlib.asynccontextmanager
+async def ready(way):
+    """A way by which a connection was opened, and the port of the one that is made ahead of the next."""
+    first, _ = await opened(way)
+    made = await asyncio.shield(way._ready)
+    yield made._writer.get_extra_info("sockname")[1], made
+    first.close()
+    way.close()
+
+
+async def test_the_next_connection_is_made_while_the_first_is_in_use(bed, page):
+    way = bed.way("uid-a")
+    async with ready(way) as (port, _):
+        second, own = await opened(way)
+        assert own == port
+        await second.write(f"GET http://a.example:{page}/ HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n".encode())
+        assert (await anext(second.read())).startswith(HELLO)
+        second.close()
+    # Nothing of it is left behind.
+    await until(lambda: not bed.sessions.find("uid-a").tasks)
+
+
+async def test_a_connection_made_ahead_that_is_cut_is_not_used(bed, page):
+    way = bed.way("uid-a")
+    async with ready(way) as (port, made):
+        for task in tuple(bed.sessions.find("uid-a").tasks):
+            task.cancel()
+        await until(lambda: made.is_over)
+        second, own = await opened(way)
+        assert own != port
+        second.close()
+
+
+async def test_a_connection_made_ahead_ends_when_it_is_not_needed(bed, page, monkeypatch):
+    monkeypatch.setattr(dial, "READY_SECONDS", 0.0)
+    way = bed.way("uid-a")
+    first, _ = await opened(way)
+    first.close()
+    await until(lambda: way._ready is None and not bed.sessions.find("uid-a").tasks)
+
+
+async def test_a_handshake_ahead_that_fails_is_made_again_and_says_why(bed, page):
+    way = bed.way("uid-a")
+    async with ready(way):
+        bed.port.close()
+        used, _ = await opened(way)
+        await until(way._ready.done)
+        with pytest.raises(OSError, match="Connect call failed"):
+            await opened(way)
+        used.close()
 
 
 @pytest.mark.needs("unix socket")

@@ -17,6 +17,8 @@ from sandfleet_executor.effects.network.tunnels import PIECE_BYTES, ResetByPeer
 CONNECT_SECONDS = 10.0
 # The egress process ends what is idle for much less.
 IDLE_SECONDS = 86_400.0
+# A connection of a pod is made ahead, from its first use on, and given up when it is not needed for so long.
+READY_SECONDS = 15.0
 # The only name in the certificate of the egress process.
 SERVER_NAME = "sandfleet-egress"
 # Each piece comes behind its length; a piece of no length is the end, which TLS cannot say for one direction. With the
@@ -35,6 +37,10 @@ class Way(Protocol):
         """A connection of the session. `hear` gets reports about it. Raises OSError and ResetByPeer."""
         ...
 
+    def close(self) -> None:
+        """Ends what no one has asked for yet."""
+        ...
+
 
 class UnixWay:
     """The egress process of one machine. It takes an executor's word for the session."""
@@ -49,9 +55,15 @@ class UnixWay:
         writer.write(_greeting({"session": session_id, "framed": True}))
         return Framed(reader, writer, hear)
 
+    def close(self) -> None:
+        pass
+
 
 class TlsWay:
-    """The egress process of a cluster. The certificate of this executor says whose the connection is."""
+    """The egress process of a cluster. The certificate of this executor says whose the connection is.
+
+    A handshake takes longer than most requests, so the next connection is made while the present one is in use.
+    """
 
     def __init__(
         self,
@@ -69,8 +81,41 @@ class TlsWay:
         self._authority = authority
         self._now = now
         self._context: tuple[bytes, ssl.SSLContext] | None = None
+        self._ready: asyncio.Task[Framed] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
 
     async def connect(self, session_id: str, hear: Hear) -> "Framed":  # noqa: ARG002 - the certificate says it
+        outer = await self._made_ahead() or await self._greeted()
+        outer.hear = hear
+        if self._ready is None:
+            self._ready = asyncio.ensure_future(self._greeted())
+            self._giving_up = asyncio.get_running_loop().call_later(READY_SECONDS, self.close)
+        return outer
+
+    def close(self) -> None:
+        ready, self._ready = self._ready, None
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        if ready is not None and not ready.cancel() and ready.exception() is None:
+            ready.result().close()
+
+    async def _made_ahead(self) -> "Framed | None":
+        ready, self._ready = self._ready, None
+        if ready is None:
+            return None
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        try:
+            outer = await ready
+        except (OSError, ResetByPeer):
+            return None
+        if not outer.is_over:
+            return outer
+        # The egress process has ended, or has cut it, since the session has no list any more.
+        outer.close()
+        return None
+
+    async def _greeted(self) -> "Framed":
         context = self._tls()
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(
@@ -80,7 +125,7 @@ class TlsWay:
         if not shown or not vouched(shown, self._authority, self._now()):
             writer.transport.abort()
             raise OSError("cannot reach the egress process: another one answers at its address")
-        outer = Framed(reader, writer, hear)
+        outer = Framed(reader, writer)
         # Where the fleet finds the pod that the certificate names.
         await outer.write(_greeting({"pod": self._pod}))
         return outer
@@ -124,11 +169,18 @@ def _greeting(said: dict[str, object]) -> bytes:
 class Framed:
     """A connection to the egress process whose two directions end by themselves."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Hear) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Hear = lambda _report: None
+    ) -> None:
         self._reader = reader
         self._writer = writer
-        self._hear = hear
+        self.hear = hear
         self._ends = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the other end has closed it."""
+        return self._reader.at_eof() or self._writer.transport.is_closing()
 
     async def read(self) -> AsyncIterator[bytes]:
         try:
@@ -137,7 +189,7 @@ class Framed:
                     raise ResetByPeer("a piece is too long")
                 piece = await self._reader.readexactly(size & ~REPORT)
                 if size & REPORT:
-                    self._hear(piece)
+                    self.hear(piece)
                 else:
                     yield piece
         except (OSError, EOFError, ValueError) as error:

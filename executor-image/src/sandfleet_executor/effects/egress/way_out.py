@@ -98,6 +98,8 @@ class WayOut:
             if task is not None:
                 task.cancel()
         self._serving = None
+        if self._way is not None:
+            self._way.close()
         if self._listener is not None:
             self._listener.close()
             self._listener = None
