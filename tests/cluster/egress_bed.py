@@ -20,6 +20,7 @@ from cluster.harness.testing import Cluster
 from cluster.operators import IMAGE as EXECUTOR
 from cluster.operators import RESTRICTED_LABELS, Sandboxes, python
 from cluster.releases import IMAGE, SANDBOX_IMAGE, Release
+from support.client.internet import node_package, registry_page
 from support.operator.egress_bed import certificate
 from support.wheels import sdist, wheel
 
@@ -35,6 +36,14 @@ except urllib.error.HTTPError as error:
     print(error.code, error.read().decode().strip())
 except OSError as error:
     print("nothing", error)
+"""
+# In the pod: a repository of one commit beside the packages, as files, and the program.
+SERVE = """
+cp -rL /index /tmp/served && mkdir /tmp/served/git /tmp/made && cd /tmp/made
+export GIT_AUTHOR_NAME=one GIT_AUTHOR_EMAIL=one@example.com GIT_COMMITTER_NAME=one GIT_COMMITTER_EMAIL=one@example.com
+git init -q && echo "from a repository" > words && git add words && git commit -qm first
+git clone -q --bare . /tmp/served/git/words.git && git -C /tmp/served/git/words.git update-server-info
+exec python3 /program/host.py /tmp/served /tls
 """
 
 
@@ -87,16 +96,21 @@ def _host(cluster: Cluster, home: str, name: str) -> None:
         _, _, authority = certificate(folder, name)
         tls = {"server.pem": (Path(folder) / "server.pem").read_text()}
         public = authority.read_text()
+        node_package(folder, "greeting")
+        archive = (Path(folder) / "npm/greeting-1.0.0.tgz").read_bytes()
+    page = registry_page("greeting", archive, f"https://{name}:{egress_host.TLS_PORT}/npm/greeting-1.0.0.tgz")
     files = {
-        "outside-1.0-py3-none-any.whl": wheel("outside", "1.0", value="from a wheel"),
-        "inside-1.0.tar.gz": sdist("inside", "1.0", value="from a source"),
+        "simple/outside/outside-1.0-py3-none-any.whl": wheel("outside", "1.0", value="from a wheel"),
+        "simple/inside/inside-1.0.tar.gz": sdist("inside", "1.0", value="from a source"),
+        "npm/greeting": page,
+        "npm/greeting-1.0.0.tgz": archive,
     }
-    index = {file: base64.b64encode(data).decode() for file, data in files.items()}
+    index = {Path(path).name: base64.b64encode(data).decode() for path, data in files.items()}
     program = Path(egress_host.__file__).read_text()
     cluster.api.create(an_object("v1", "Secret", "web", home, stringData=tls))
     cluster.api.create(an_object("v1", "ConfigMap", "authorities", home, data={"ca.crt": public}))
     cluster.api.create(an_object("v1", "ConfigMap", "web", home, binaryData=index, data={"host.py": program}))
-    items = [{"key": file, "path": f"simple/{file.partition('-')[0]}/{file}"} for file in files]
+    items = [{"key": Path(path).name, "path": path} for path in files]
     volumes = [
         {"name": "tls", "secret": {"secretName": "web"}},
         {"name": "program", "configMap": {"name": "web", "items": [{"key": "host.py", "path": "host.py"}]}},
@@ -107,7 +121,7 @@ def _host(cluster: Cluster, home: str, name: str) -> None:
     container = {
         "name": "web",
         "image": EXECUTOR,
-        "command": ["python3", "/program/host.py", "/index", "/tls"],
+        "command": ["sh", "-ec", SERVE],
         "volumeMounts": [{"name": one["name"], "mountPath": f"/{one['name']}"} for one in volumes],
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
     }

@@ -1,4 +1,4 @@
-"""The program of a pod that sandboxes reach by name: a page, `/simple/` is an index, `/v1/` an API with keys.
+"""The program of a pod that sandboxes reach by name: a page, packages, a repository, and an API with keys.
 
 It has nothing but Python's own library: the pod gets this file alone.
 """
@@ -12,15 +12,17 @@ import sys
 import threading
 
 PORT, TLS_PORT = 8080, 8443
+# An index of Python, a registry of npm, and repositories of git.
+FILES = ("/simple/", "/npm/", "/git/")
 
 
 class Host(http.server.SimpleHTTPRequestHandler):
-    """In the pod: `/` is a page, `/simple/` an index, and `/v1/` an API that knows keys by their digests alone."""
+    """In the pod: `/` is a page, FILES are files, and `/v1/` is an API that knows keys by their digests alone."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.path.startswith("/simple/"):
+        if self.path.startswith(FILES):
             super().do_GET()
         else:
             self._answer(200, "hello")

@@ -244,6 +244,16 @@ async def test_pip_installs_a_wheel_and_a_source_distribution(bed: Bed, keyed_se
     assert execution.logs.stdout == "from a wheel + from a source\n"
 
 
+async def test_npm_installs_a_package_and_git_clones_a_repository(bed: Bed, keyed_secret: str, keyed) -> None:
+    await counts(bed, keyed, digest(keyed_secret))
+    host = f"https://{bed.host}:{TLS_PORT}"
+    done = await keyed.commands.run(f"npm install --registry {host}/npm/ greeting 2>&1", timeout=200)
+    assert done.exit_code == 0, done.stdout
+    assert (await keyed.commands.run(["node", "-p", "require('greeting')"])).stdout == "out there\n"
+    done = await keyed.commands.run(f"git clone -q {host}/git/words.git && cat words/words", timeout=100)
+    assert (done.exit_code, done.stdout) == (0, "from a repository\n"), done.stderr
+
+
 async def test_hostile_code_of_a_session_gets_no_further(bed: Bed, keyed_secret: str, keyed) -> None:
     """As tests/unit/operator/fleet/egress/test_proxy_attacks.py tries it, from a gVisor pod."""
     await counts(bed, keyed, digest(keyed_secret))

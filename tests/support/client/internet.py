@@ -91,10 +91,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         archive = (Path(self.directory) / "npm" / f"{name}-1.0.0.tgz").read_bytes()
         scheme = "https" if hasattr(self.connection, "version") else "http"
         where = f"{scheme}://{self.headers['Host']}{PACKAGES}{name}-1.0.0.tgz"
-        digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
-        version = {"name": name, "version": "1.0.0", "dist": {"tarball": where, "integrity": f"sha512-{digest}"}}
-        found = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
-        self._answer(200, json.dumps(found).encode(), Content_Type="application/json")
+        self._answer(200, registry_page(name, archive, where), Content_Type="application/json")
 
     def _events(self, count):
         """Server-sent events, each flushed by itself."""
@@ -143,6 +140,13 @@ def source(folder, name):
     project = Path(folder) / "simple" / name
     project.mkdir(parents=True)
     (project / f"{name}-1.0.tar.gz").write_bytes(sdist(name, "1.0", value="built here"))
+
+
+def registry_page(name, archive, where):
+    """The JSON by which a registry of npm says of a package that its only version is the archive at this URL."""
+    digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    version = {"name": name, "version": "1.0.0", "dist": {"tarball": where, "integrity": f"sha512-{digest}"}}
+    return json.dumps({"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}).encode()
 
 
 def node_package(folder, name):
