@@ -179,6 +179,7 @@ def test_nothing_that_a_snapshot_keeps_of_a_claim_is_lost_in_one_like_it():
         egress_names=("example.org:443",),
         credentials=(Credential("example.org", "Authorization", "Bearer {key}", "secret", "TOKEN"),),
         on_idle="snapshot",
+        on_timeout="suspend",
         snapshot_period=90.0,
         min_isolation=Isolation.GVISOR,
     )

@@ -31,8 +31,9 @@ BETWEEN_CELLS_BYTES = 64 << 10
 RESULT_BYTES = 64 << 20
 # How long the end of the process may be behind the end of its socket, in seconds.
 EXIT_SECONDS = 2.0
-# How long a context may take to fork copies of itself, and a copy to go on, in seconds.
-COPY_SECONDS = 10.0
+# How long a context may take to fork copies of itself, and a copy to go on, in seconds. A busy machine has needed more
+# than ten, and the context is lost behind it; who waits is only the next cell of the same context.
+COPY_SECONDS = 60.0
 # How long a context that says when it is ready may take for that, in seconds.
 READY_SECONDS = 60.0
 # Frames that an interpreter has not read yet.
