@@ -224,6 +224,18 @@ async def test_a_snapshotter_works_for_the_cluster_of_its_store_alone(owner: str
         await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_a_stream_that_the_fleet_ends_leaves_nothing_that_waits_to_be_said(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("snapshotter")
+    async with linked(leads=False) as (_, stub):
+        dialer = Dialer(Direct(stub), tmp_path, AsyncSnapshots(store_in_memory()))  # type: ignore[arg-type]
+        with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+            await dialer._work()
+        # They are gRPC's, and would wait for ever for what is to be said.
+        reading = [one for one in asyncio.all_tasks() if "_consume_request_iterator" in repr(one)]
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*reading)
+
+
 @pytest.mark.parametrize(
     ("account", "leads", "code"),
     [("agent", True, "PERMISSION_DENIED"), ("snapshotter", False, "UNAVAILABLE"), ("snapshotter", True, "")],

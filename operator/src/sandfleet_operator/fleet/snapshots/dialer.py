@@ -180,6 +180,8 @@ class Dialer:
             # What was begun for this fleet is not gone on with: its caller has been told that it failed.
             await worker.close()
             call.cancel()
+            # Of a call that has ended, cancel leaves what reads the requests.
+            said.put_nowait(None)
 
     async def _own(self, response: pb.WorkResponse | Any, said: "asyncio.Queue[Event | None]") -> None:
         """Takes the store for the fleet's cluster. Raises SnapshotError where it cannot, and tells the fleet why."""
