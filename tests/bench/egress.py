@@ -65,13 +65,15 @@ async def main():
 asyncio.run(main())
 """
 # What is measured, as a program of its own: in the sandbox it goes through the proxy, on this machine directly.
+PROXY = ("127.0.0.1", 3128)
 PROGRAM = """
 import json, socket, ssl, sys, time
-what, host, port, proxied, first, count = json.loads(sys.argv[1])
+what, host, port, way, first, count = json.loads(sys.argv[1])
+proxied = way[1] == 3128
 context = ssl.create_default_context()
 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
 def opened():
-    sock = socket.create_connection(("127.0.0.1", 3128 if proxied else port))
+    sock = socket.create_connection(tuple(way))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 def tunnel():
@@ -161,13 +163,13 @@ class Ways:
         self._sandbox = sandbox
 
     async def proxied(self, what: str, host: str, port: int, count: int) -> list[float]:
-        asked = json.dumps([what, host, port, True, client_hello(host).hex(), count])
+        asked = json.dumps([what, host, port, PROXY, client_hello(host).hex(), count])
         done = await self._sandbox.commands.run(["python3", "-c", PROGRAM, asked], timeout=600, check=True)
         found: list[float] = json.loads(done.stdout)
         return found
 
     async def direct(self, what: str, port: int, count: int) -> list[float]:
-        asked = json.dumps([what, "passed.test", port, False, client_hello("passed.test").hex(), count])
+        asked = json.dumps([what, "passed.test", port, ("127.0.0.1", port), client_hello("passed.test").hex(), count])
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, asked, stdout=asyncio.subprocess.PIPE
         )

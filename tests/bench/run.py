@@ -13,6 +13,7 @@ import claims
 import commands
 import drivers
 import egress
+import egress_cluster
 import figures
 import files
 import flood
@@ -52,6 +53,7 @@ PARTS = {
     "traces": traces,
     "tunnel": tunnels,
     "egress": egress,
+    "egress-cluster": egress_cluster,
     "gateway": gateway,
     "pty": terminals,
     "footprint": footprint,

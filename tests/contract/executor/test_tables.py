@@ -26,7 +26,7 @@ ROWS = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": N
 FRAMES = {"pandas": pd.DataFrame(ROWS), "polars": pl.DataFrame(ROWS), "pyarrow": pa.Table.from_pylist(ROWS)}
 SAID = "print(type({0}).__module__.partition('.')[0], len({0}), list({0}.columns)[:1])"
 # Arrow has no column of such values.
-ODD = "import pandas; odd = pandas.DataFrame({'a': [1, 'x', object()]})"
+ODD = "import pandas; odd = pandas.DataFrame({'a': [1j]})"
 # Takes for ever to say what is in it.
 ENDLESS = """
 class Endless:
