@@ -341,7 +341,8 @@ async def test_a_task_that_is_written_for_fixed_paths_runs_as_it_is(fleet: Async
     ("mounts", "reason", "why"),
     [
         (["/etc"], "InvalidMount", "cannot mount /etc: /etc belongs to the system"),
-        ({"/app": "../x"}, "InvalidMount", "cannot mount /app: folder '../x': write it without"),
+        ({"/app": "src/../x"}, "InvalidMount", "cannot mount /app: folder 'src/../x': write it without"),
+        ({"/app": "../nothing"}, "", "cannot mount /app: ../nothing is no folder of this machine"),
         ([sys.base_prefix], "InvalidClaim", f"cannot mount {sys.base_prefix}: {sys.base_prefix} belongs to Python"),
     ],
 )
