@@ -20,6 +20,8 @@ class Host(http.server.SimpleHTTPRequestHandler):
     """In the pod: `/` is a page, FILES are files, and `/v1/` is an API that knows keys by their digests alone."""
 
     protocol_version = "HTTP/1.1"
+    # As servers in earnest do: a body would wait up to 40 ms until its head is acknowledged.
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         if self.path.startswith(FILES):
