@@ -44,7 +44,7 @@ _LATE = {
     "Snapshot": "sandfleet.values.suspension",
     "ToolPolicy": "sandfleet.values.tools",
 }
-# What options are called where users come from.
+# Users of other sandboxes know options by these names.
 _ELSEWHERE = {
     "allow_internet_access": "egress",
     "auto_pause": "on_timeout",

@@ -37,9 +37,9 @@ DEFAULT_TEMPLATE = "python"
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?((?:[KMGTkmgt]i?)?)[Bb]?")
 _UNITS = {"": 1} | {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}
 _UNITS |= {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
-# What fields of `Limits` are called in plain words.
+# Plain words name these fields of `Limits`.
 _WORDS = {"memory": "memory_bytes", "disk": "disk_bytes", "tmp": "tmp_bytes", "timeout": "max_timeout"}
-# How a folder of this machine begins in `mounts`; others are of the workspace.
+# Folders of this machine begin so in `mounts`; others are folders of the workspace.
 _HOST = ("/", "./", "../", "~/")
 _ON_IDLE = {"end": 1, "suspend": 2, "snapshot": 3}
 _RECOVERY = {"workspace": 1, "snapshot": 2}

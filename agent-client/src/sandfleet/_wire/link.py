@@ -217,8 +217,9 @@ class Link:
         self.preemptions, self.heads = Preemptions(sandbox.sandbox_id), KeptHeads()
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
-        # Where contexts, commands and terminals of this client begin; "": in the workspace.
-        self.rpc_timeout, self.cwd = rpc_timeout, ""
+        self.rpc_timeout = rpc_timeout
+        # Contexts, commands and terminals of this client begin in this folder; "" stands for the workspace.
+        self.cwd = ""
 
     @property
     def uid(self) -> str:

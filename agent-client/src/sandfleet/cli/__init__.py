@@ -156,7 +156,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     return options
 
 
-# How like a word has to be to be suggested: "lss" is like "ls", and "services" is not like "reviews".
+# A suggestion has to be so like a word: "lss" is like "ls", and "services" is not like "reviews".
 _NEAR = 0.7
 
 

@@ -85,8 +85,8 @@ def watch(
 def line(usage: SandboxUsage) -> str:
     """Say a usage in one line, for files and pipes."""
     parts = [f"{label} {value}" for label, value, _ in gauges(usage)]
-    cpu, written = f"cpu {usage.total_cpu_seconds:.2f} s", f"written {size(usage.written_bytes)}"
-    return "  ".join([seconds(usage.wall_seconds), *parts, cpu, written])
+    cpu = f"cpu {usage.total_cpu_seconds:.2f} s"
+    return "  ".join([seconds(usage.wall_seconds), *parts, cpu, f"written {size(usage.written_bytes)}"])
 
 
 class Canvas:

@@ -41,7 +41,8 @@ def size(number: float) -> str:
     """Write a number of bytes as people do: "4 GiB"."""
     unit = 0
     while number >= 1024 and unit < len(_UNITS) - 1:
-        number, unit = number / 1024, unit + 1
+        number /= 1024
+        unit += 1
     return f"{number:.0f} {_UNITS[unit]}" if number >= _ROUND else f"{number:.3g} {_UNITS[unit]}"
 
 

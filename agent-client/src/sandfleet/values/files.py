@@ -24,9 +24,9 @@ class FileType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What is at a path: absolute, size in bytes, permission bits, and the names of its owner and group.
+    """A file, folder or link: its absolute path, size in bytes, permission bits, and the names of owner and group.
 
-    A name that is no UTF-8 has surrogate escapes. What is not the sandbox's own is of "nobody" and "nogroup".
+    A name that is no UTF-8 has surrogate escapes. Files that the sandbox does not own belong to "nobody" and "nogroup".
     """
 
     path: str

@@ -131,7 +131,7 @@ def check_port(port: int) -> int:
 
 
 def check_rows(rows: int) -> int:
-    """Of each frame that a cell shows. Raises BadRequest."""
+    """Check how many rows of each frame a cell is to bring along. Raises BadRequest."""
     if rows > MAX_ROWS:
         raise BadRequest(f"cannot show {rows} rows of a frame: the most are {MAX_ROWS}")
     return rows

@@ -38,8 +38,9 @@ from sandfleet_operator.plan.witness import Head
 # A start may take longer where its template says so: the scheduler gives it up, and its pod goes.
 LISTEN_SECONDS = 60.0
 GIVEN_UP_BY_SCHEDULER = frozenset({State.STARTING, State.RESUMING})
-# Between two attempts: seconds, and a share of the time that has passed.
-PAUSE, SHARE = 0.05, 0.02
+# The pause between two attempts has so many seconds, or this share of the time that has passed.
+PAUSE = 0.05
+SHARE = 0.02
 MAX_HOLDER = 256
 
 

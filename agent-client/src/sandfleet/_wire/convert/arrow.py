@@ -14,7 +14,7 @@ LIBRARIES = ("pandas", "polars", "pyarrow")
 # What a file of tables is called. Parquet is written, and not read: its pages may hold far more than they say.
 READ, WRITTEN = (".arrow", ".csv"), (".arrow", ".csv", ".parquet")
 _MAGIC = b"ARROW1\0\0"
-# What the sandbox says of columns that it could not send as they are.
+# The sandbox marks columns that it could not send as they are.
 _CHANGES = {
     b"text": "it has values of several types, which came as text",
     b"renamed": "another column has its name, and this one got a number",

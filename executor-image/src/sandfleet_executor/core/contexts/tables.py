@@ -14,7 +14,7 @@ MAX_NAME = 256
 LIBRARIES = ("pandas", "polars", "pyarrow")
 # Those whose tables are what has come.
 UNCOPIED = ("polars", "pyarrow")
-# What an interpreter may say of a table that is not there, and the statuses of that.
+# An interpreter may give these reasons for a table that is not there; each has its status.
 REASONS: dict[str, Code] = {
     "NoTable": "NOT_FOUND",
     "NotATable": "FAILED_PRECONDITION",

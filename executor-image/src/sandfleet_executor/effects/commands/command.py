@@ -228,7 +228,8 @@ class Command:
 
     async def _start(self, namespace: Namespace) -> Child:
         """The supervisor. Raises NamespaceError."""
-        request, self._starting = self.request, True
+        request = self.request
+        self._starting = True
         self._meter.trace.enter(spans.PREPARE)
         envs = request.envs | self._meter.environment()
         header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell, "tell": True}

@@ -30,7 +30,7 @@ class CellRequest:
     persistence: Persistence = NOT_PERSISTENT
     # Whether its caller answers requests for input.
     takes_input: bool = False
-    # Of each frame that is shown, as data.
+    # The caller wants so many rows of each frame that is shown, as data.
     rows: int = 0
     # What a reviewer sees of it, where there is one; and what its agent is told of the review.
     subject: Subject | None = None

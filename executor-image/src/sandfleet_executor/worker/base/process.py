@@ -15,7 +15,7 @@ PRIVATE_DESCRIPTORS = 900
 STATUS_BYTES = 8192
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 RESERVE_BYTES = 8 << 20
-# How a context ends: its executor has closed the socket, or it cannot go on.
+# A context ends with these when its executor has closed the socket, or when it cannot go on.
 EXIT_CLOSED = 0
 EXIT_BROKEN = 70
 # Kept, because code may replace it: the process would live on.

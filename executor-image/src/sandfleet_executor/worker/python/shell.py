@@ -49,7 +49,7 @@ class Formatter(DisplayFormatter):
     """Shows a value whose representation fails as such, instead of an error."""
 
     failures: list[BaseException] | None = None
-    # How many rows of a frame the caller of the cell wants.
+    # The caller of the cell wants so many rows of a frame.
     rows = 0
 
     def __init__(self, **kwargs: Any) -> None:

@@ -264,7 +264,7 @@ class Front:
 
 
 def _covered(event: h11.Response | h11.InformationalResponse, mask: Mask) -> dict[str, Any]:
-    """What of a head is passed on."""
+    """The headers of a head that are passed on."""
     headers = [(name, mask.whole(value)) for name, value in passed_on(list(event.headers))]
     return {"headers": headers, "reason": mask.whole(bytes(event.reason))}
 

@@ -16,8 +16,10 @@ class Upstream:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._conn = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        # Whether there was an answer here before, and whether this one has begun.
-        self._is_used = self._has_answered = False
+        # An answer was here before.
+        self._is_used = False
+        # This answer has begun.
+        self._has_answered = False
         # A host that answers without reading the body takes it for more requests: the next one, with its key, could
         # become part of those.
         self.hides_request = False
@@ -71,5 +73,7 @@ class Upstream:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         self._conn.start_next_cycle()
-        self._is_used, self._has_answered, self._tail = True, False, b""
+        self._is_used = True
+        self._has_answered = False
+        self._tail = b""
         return True

@@ -136,7 +136,7 @@ class PortCertificate:
         return shown_certificate.server_credentials(self.configuration)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
-        """Of the present authority, and valid for a while."""
+        """The certificate of the present authority, valid for a while."""
         authority, now = self._credentials.authority, self._clock()
         if self._shown is None or authority.certificate != self._certificate or now >= self._renewal:
             pair = authority.server(self._names, now, CERTIFICATE_SECONDS)

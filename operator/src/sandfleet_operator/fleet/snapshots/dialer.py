@@ -180,7 +180,7 @@ class Dialer:
             # What was begun for this fleet is not gone on with: its caller has been told that it failed.
             await worker.close()
             call.cancel()
-            # Of a call that has ended, cancel leaves what reads the requests.
+            # A cancel of a call that has ended would leave the reader of these events waiting.
             said.put_nowait(None)
 
     async def _own(self, response: pb.WorkResponse | Any, said: "asyncio.Queue[Event | None]") -> None:
