@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from sandfleet._sync.tables import ContextHandle as ContextHandle
     from sandfleet._sync.tools import ToolServer as ToolServer
     from sandfleet._sync.watch import FileWatch as FileWatch
+    from sandfleet._toolkit import AsyncToolkit as AsyncToolkit
+    from sandfleet._toolkit import Toolkit as Toolkit
+    from sandfleet._toolkit import ToolSchema as ToolSchema
+    from sandfleet._toolkit import ToolText as ToolText
+    from sandfleet._toolkit import toolkit as toolkit
     from sandfleet.codeact import CodeActAgent as CodeActAgent
     from sandfleet.codeact.ask import AskedModel as AskedModel
     from sandfleet.codeact.ask import ask_model as ask_model
@@ -239,6 +244,7 @@ _HOMES = {
         "UnsavedFile",
     ),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
+    "_toolkit": ("AsyncToolkit", "ToolSchema", "ToolText", "Toolkit", "toolkit"),
     "tools.declared": ("tool",),
     "tools.mcp.source": ("McpServer", "mcp_server"),
     "tools.server": ("AsyncToolServer",),

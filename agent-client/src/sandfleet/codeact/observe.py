@@ -43,8 +43,14 @@ _SIZES = Sizes()
 
 def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, workspace_kept: bool = True) -> str:
     """All that a model needs to know of execution `number`."""
-    parts = [
-        f"[execution {number}] {_head(evidence)}",
+    head, *rest = report(evidence, sizes, workspace_kept=workspace_kept)
+    return "\n".join((f"[execution {number}] {head}", *rest, _usage(evidence.usage)))
+
+
+def report(evidence: Evidence, sizes: Sizes = _SIZES, *, workspace_kept: bool = True) -> list[str]:
+    """How an execution ended and what it left, without its number and usage."""
+    return [
+        _head(evidence),
         *_error(evidence, sizes),
         *([f"note: {cut(evidence.message, 600)}"] if evidence.ok and evidence.message else []),
         *_rollback(evidence.rollback),
@@ -56,9 +62,7 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
         *_stream("stdout", evidence.stdout, sizes.output),
         *_stream("stderr", evidence.stderr, sizes.output),
         *_files(evidence.files, sizes.names),
-        _usage(evidence.usage),
     ]
-    return "\n".join(parts)
 
 
 def losses(lost: tuple[str, ...], restored: str = "", *, workspace_kept: bool = True) -> list[str]:
