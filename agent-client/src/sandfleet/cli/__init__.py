@@ -55,6 +55,7 @@ _COMMANDS = {
         "take, list, describe and delete snapshots of sessions, and move them as files",
     ),
     "jupyter": ("sandfleet.cli.jupyter", "run notebooks of JupyterLab, VS Code and nbclient in sandboxes"),
+    "mcp": ("sandfleet.cli.mcp", "give an MCP client a sandbox: serve its tools over stdio"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
@@ -63,7 +64,7 @@ _COMMANDS = {
 }
 # The help lists the commands by what a person wants to do; each stands in one group.
 _GROUPS = {
-    "run": ("run", "create", "shell", "cp", "forward", "jupyter", "demo", "eval"),
+    "run": ("run", "create", "shell", "cp", "forward", "jupyter", "mcp", "demo", "eval"),
     "look": ("sandboxes", "trace", "report", "journal", "reviews", "doctor"),
     "data": ("snapshot", "skills", "egress"),
     "fleet": ("dev", "pool", "queue", "explain", "completion"),

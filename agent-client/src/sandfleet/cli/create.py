@@ -150,13 +150,14 @@ def claim(options: argparse.Namespace, **lasting: Any) -> Sandbox:
     """Claim a sandbox, with more arguments of `Sandbox.create` where it is to outlast this command."""
     try:
         return Sandbox.create(
-            **_wish(options), pool=options.pool, namespace=options.namespace, on_queued=show_queued, **lasting
+            **wish(options), pool=options.pool, namespace=options.namespace, on_queued=show_queued, **lasting
         )
     finally:
         clear_queued()
 
 
-def _wish(options: argparse.Namespace) -> dict[str, Any]:
+def wish(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `Sandbox.create` that its options of a command say."""
     return {
         "template": options.template,
         "isolation": options.isolation,
@@ -167,6 +168,17 @@ def _wish(options: argparse.Namespace) -> dict[str, Any]:
         "priority": options.priority,
         "snapshot": options.snapshot,
     }
+
+
+def claim_words(options: argparse.Namespace) -> list[str]:
+    """Return the words by which another command claims the same sandbox."""
+    known = ("pool", "isolation", "template", "snapshot", "queue", "priority", "namespace")
+    words = [word for name in known if getattr(options, name) for word in (f"--{name}", str(getattr(options, name)))]
+    words += ["--max-wait", str(options.max_wait)]
+    words += [word for name, value in options.env for word in ("--env", f"{name}={value}")]
+    return words + [
+        word for path, folder in options.mount for word in ("--mount", f"{path}={folder}" if folder else path)
+    ]
 
 
 def kept(options: argparse.Namespace, seconds: float, *, envs: Mapping[str, str] | None = None) -> Sandbox:
@@ -184,7 +196,7 @@ def kept(options: argparse.Namespace, seconds: float, *, envs: Mapping[str, str]
 
 
 def _held(options: argparse.Namespace, seconds: float, envs: Mapping[str, str]) -> str:
-    wish = {**_wish(options), "timeout": seconds, "envs": dict(envs)}
+    asked = {**wish(options), "timeout": seconds, "envs": dict(envs)}
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "sandfleet.cli.create"],
         stdin=subprocess.PIPE,
@@ -199,7 +211,7 @@ def _held(options: argparse.Namespace, seconds: float, envs: Mapping[str, str]) 
     with process.stdout:
         # A process that has ended already has no answer either.
         with suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(json.dumps(wish))
+            process.stdin.write(json.dumps(asked))
         said = process.stdout.readline()
     answer = json.loads(said or '{"error": "its process ended without a word", "reason": "FleetNotStarted"}')
     if "error" in answer:
@@ -235,9 +247,9 @@ def hold() -> None:
     Reads the claim as JSON from standard input, and prints the sandbox's id or the error as JSON.
     """
     try:
-        wish = json.load(sys.stdin)
+        asked = json.load(sys.stdin)
         fleet = Fleet.connect(pool_size=0)
-        sandbox = Sandbox.create(fleet=fleet, keep_alive=False, **wish)
+        sandbox = Sandbox.create(fleet=fleet, keep_alive=False, **asked)
     except SandfleetError as error:
         _answer({"error": error.message, "reason": error.reason, "kind": type(error).__name__})
         return

@@ -98,13 +98,7 @@ def _install(options: argparse.Namespace) -> int:
 
 def _words(options: argparse.Namespace) -> list[str]:
     """Return the arguments of the kernel that say which sandbox it claims."""
-    known = ("folder", "pool", "isolation", "template", "snapshot", "queue", "priority", "namespace")
-    words = [word for name in known if getattr(options, name) for word in (f"--{name}", str(getattr(options, name)))]
-    words += ["--max-wait", str(options.max_wait)]
-    words += [word for name, value in options.env for word in ("--env", f"{name}={value}")]
-    return words + [
-        word for path, folder in options.mount for word in ("--mount", f"{path}={folder}" if folder else path)
-    ]
+    return (["--folder", str(options.folder)] if options.folder else []) + create.claim_words(options)
 
 
 def _remove(options: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""The MCP server whose tools work in a sandbox."""
