@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandfleet import Egress
 from sandfleet.cli import OK, USAGE, create, end_at_sigterm, refuse
@@ -69,7 +69,7 @@ def lacking() -> bool:
 
 def wish(options: argparse.Namespace) -> tuple[str, CreateOptions, tuple[str, ...]]:
     """Return the template, the options and the package managers of a session's sandbox."""
-    claim = create.wish(options)
+    claim: Any = create.wish(options)
     template = claim.pop("template")
     if options.packages:
         claim["egress"] = Egress.packages(*options.packages) + Egress(tuple(options.egress))

@@ -27,23 +27,23 @@ class Ran(BaseModel):
     """How code or a command ended."""
 
     outcome: str = Field(description="ok, error, timeout, memory, killed, interrupted, denied, lost; or running")
-    text: str | None = Field(None, description="the value of the last expression")
+    text: str | None = Field(default=None, description="the value of the last expression")
     stdout: str = ""
     stderr: str = ""
-    error: str = Field("", description="the exception, with its traceback")
-    message: str = Field("", description="why it ended so, in a sentence")
+    error: str = Field(default="", description="the exception, with its traceback")
+    message: str = Field(default="", description="why it ended so, in a sentence")
     exit_code: int = 0
-    lost: list[str] = Field([], description="what earlier cells left and is lost")
+    lost: list[str] = Field(default=[], description="what earlier cells left and is lost")
     changed_files: list[str] = []
-    execution_id: str = Field("", description="for read_output and kill_command")
-    cut: bool = Field(False, description="whether a text lacks its middle; read_output has all of it")
+    execution_id: str = Field(default="", description="for read_output and kill_command")
+    cut: bool = Field(default=False, description="whether a text lacks its middle; read_output has all of it")
 
 
 class Page(BaseModel):
     """A part of a text."""
 
     text: str
-    next_offset: int | None = Field(None, description="where the rest begins; none if this is the end")
+    next_offset: int | None = Field(default=None, description="where the rest begins; none if this is the end")
     running: bool = False
 
 

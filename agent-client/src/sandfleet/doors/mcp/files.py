@@ -23,7 +23,7 @@ class Lines(BaseModel):
 
     text: str
     lines: int = Field(description="of the whole file")
-    next_line: int | None = Field(None, description="where the rest begins; none if this is the end")
+    next_line: int | None = Field(default=None, description="where the rest begins; none if this is the end")
 
 
 class Entry(BaseModel):

@@ -97,7 +97,7 @@ async def install_packages(
 async def snapshot(ctx: Call, name: Annotated[str, Field(description="a-z, 0-9, - and .")] = "") -> str:
     """Save files, variables and services of the session; restore brings them back. Returns id and contents as JSON."""
     taken = await (await seat_of(ctx).sandbox()).snapshot(name)
-    return json.dumps({"id": taken.id, "name": taken.name})
+    return json.dumps({"id": taken.snapshot_id, "name": taken.name})
 
 
 async def restore(snapshot: str, ctx: Call) -> str:
