@@ -116,17 +116,19 @@ async def test_a_command_in_the_background_is_followed_and_killed(session):
 async def test_files_are_written_read_by_lines_edited_exactly_and_listed(session):
     async with session() as client:
         await of(client, "write_file", path="src/a.txt", content="one\ntwo\ntwo\n")
-        page = await of(client, "read_file", path="src/a.txt", lines=1)
-        assert text(page) == "one\n\n[2 more lines: read on from line 2]"
-        assert text(await of(client, "read_file", path="src/a.txt", line=2)) == "two\ntwo\n"
+        page = await of(client, "read_file", path="src/a.txt", limit=1)
+        assert text(page) == "one\n[there is more: go on with offset=2]"
+        assert text(await of(client, "read_file", path="src/a.txt", offset=2)) == "two\ntwo\n"
         missing = await client.call_tool("edit_file", {"path": "src/a.txt", "old": "three", "new": "3"})
-        assert "is not in it" in text(missing)
+        assert "does not occur in it" in text(missing)
         twice = await client.call_tool("edit_file", {"path": "src/a.txt", "old": "two", "new": "2"})
-        assert "2 times" in text(twice)
+        assert "occurs 2 times, at lines 2, 3" in text(twice)
         assert missing.is_error
         assert twice.is_error
         await of(client, "edit_file", path="src/a.txt", old="one\ntwo", new="1\n2")
         assert text(await of(client, "read_file", path="src/a.txt")) == "1\n2\ntwo\n"
+        assert text(await of(client, "glob", pattern="**/*.txt")) == "/workspace/src/a.txt"
+        assert text(await of(client, "grep", pattern="t.o")) == "/workspace/src/a.txt:3: two"
         listed = (await of(client, "list_files", path="src")).structured_content["entries"]
         assert [(one["path"], one["size"]) for one in listed] == [("/workspace/src/a.txt", 8)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from sandfleet._toolkit import AsyncToolkit, toolkit
 from sandfleet.sandbox import AsyncSandbox
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Seat:
         self._options: CreateOptions = {"keep_alive": True, **options}
         self._turn = asyncio.Lock()
         self._sandbox: AsyncSandbox | None = None
+        self._kit: AsyncToolkit | None = None
         # Commands in the background, by their ids.
         self.commands: dict[str, Background] = {}
 
@@ -31,10 +33,18 @@ class Seat:
                 self._sandbox = await AsyncSandbox.create(self._template, **self._options)
             return self._sandbox
 
+    async def kit(self) -> AsyncToolkit:
+        """Return the prepared tools of the sandbox. Raises what `create` raises."""
+        sandbox = await self.sandbox()
+        if self._kit is None:
+            self._kit = toolkit(sandbox)
+        return self._kit
+
     async def leave(self) -> None:
         """Forget a sandbox that has ended: the next call claims another."""
         async with self._turn:
             ended, self._sandbox = self._sandbox, None
+            self._kit = None
             self.commands.clear()
         if ended is not None:
             await ended.close()

@@ -22,7 +22,15 @@ _INSTRUCTIONS = (
     "An isolated Linux sandbox of your own. It starts at the first call and ends with this session; files below "
     "/workspace and variables of run_code last until then. It has no network unless its owner has opened one."
 )
-_READS = (running.read_output, files.read_file, files.list_files, session.service_logs, session.get_url)
+_READS = (
+    running.read_output,
+    files.read_file,
+    files.list_files,
+    files.glob,
+    files.grep,
+    session.service_logs,
+    session.get_url,
+)
 _CHANGES = (
     running.run_code,
     running.run_command,
