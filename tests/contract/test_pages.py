@@ -162,11 +162,18 @@ def faults_of_python(text: str) -> Iterator[str]:
     body = textwrap.indent(textwrap.dedent(text), " ")
     for node in ast.walk(ast.parse(f"async def program():\n{body}")):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sandfleet"):
-            known = import_module(node.module or "")
-            yield from (f"no {node.module}.{one.name}" for one in node.names if not has(known, one.name))
+            yield from (f"no {node.module}.{one.name}" for one in node.names if not offers(node.module, one.name))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Sandbox.create", "AsyncSandbox.create"):
             known = {"template", "fleet", *CreateOptions.__annotations__}
             yield from (f"create has no {one.arg}=" for one in node.keywords if one.arg and one.arg not in known)
+
+
+def offers(module: str, name: str) -> bool:
+    """Whether a module has the name. Frameworks are not installed here: of an adapter the source is read."""
+    if not module.startswith("sandfleet.integrations."):
+        return has(import_module(module), name)
+    spec = find_spec(module)
+    return spec is not None and f"\nclass {name}(" in Path(spec.origin).read_text()
 
 
 def has(module: ModuleType, name: str) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from adapter import SandfleetEnvironment
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403 - the suite is collected from here
+from sandfleet.integrations.inspect import SandfleetEnvironment
 
 # What a sandbox with one user cannot do.
 ANOTHER_USER = {"test_exec_as_user"}

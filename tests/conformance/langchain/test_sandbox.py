@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from adapter import SandfleetBackend
 from langchain_tests.integration_tests import SandboxIntegrationTests
 from sandfleet import Sandbox
+from sandfleet.integrations.langchain import SandfleetBackend
 
 
 class TestSandfleet(SandboxIntegrationTests):

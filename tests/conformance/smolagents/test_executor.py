@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from adapter import SandfleetExecutor
 from rich.console import Console
+from sandfleet.integrations.smolagents import SandfleetExecutor
 from smolagents.monitoring import AgentLogger, LogLevel
 
 markers = ModuleType("suite.tests.utils.markers")

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Self
 
 import pytest
-from adapter import SandfleetRuntime
 from sandfleet import AsyncSandbox, Sandbox
+from sandfleet.integrations.swerex import SandfleetRuntime
 from swerex.runtime import abstract as rex
 
 helpers = ModuleType("suite.tests.conftest")

@@ -1,4 +1,4 @@
-"""SWE-ReX's runtime over a sandbox of this fleet: a session is a bash context."""
+"""SWE-ReX: a runtime and a deployment over a sandbox; a session is a bash context."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from sandfleet import AsyncSandbox, Outcome
+from sandfleet.integrations._base import mapped, needed, not_lost
 from sandfleet.values.execution import Context
-from swerex import exceptions
-from swerex.runtime import abstract as rex
+
+with needed("swerex", "swerex"):
+    from swerex import exceptions
+    from swerex.runtime import abstract as rex
 
 
 class SandfleetRuntime(rex.AbstractRuntime):
@@ -29,7 +32,8 @@ class SandfleetRuntime(rex.AbstractRuntime):
         if isinstance(action, rex.BashInterruptAction):
             await self.sandbox.interrupt(context)
             return rex.BashObservation()
-        run = await self.sandbox.run_code(action.command, context=context, timeout=action.timeout)
+        with mapped(exceptions.SwerexException):
+            run = not_lost(await self.sandbox.run_code(action.command, context=context, timeout=action.timeout))
         if run.outcome is Outcome.TIMEOUT:
             raise exceptions.CommandTimeoutError(run.message)
         if run.error is not None and run.error.name == "SyntaxError":
@@ -52,7 +56,8 @@ class SandfleetRuntime(rex.AbstractRuntime):
 
     async def execute(self, command: rex.Command) -> rex.CommandResponse:
         options = {"timeout": command.timeout, "envs": command.env, "merge_output": command.merge_output_streams}
-        run = await self.sandbox.commands.run(command.command, cwd=command.cwd or "", **options)
+        with mapped(exceptions.SwerexException):
+            run = not_lost(await self.sandbox.commands.run(command.command, cwd=command.cwd or "", **options))
         if run.outcome is Outcome.TIMEOUT:
             raise exceptions.CommandTimeoutError(run.message)
         if command.check and run.exit_code:

@@ -1,16 +1,26 @@
-"""Inspect's SandboxEnvironment over a sandbox of this fleet."""
+"""Inspect AI: `Task(…, sandbox="sandfleet")`; its entry point registers this module."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from inspect_ai.util import ExecResult, OutputLimitExceededError, SandboxEnvironment, SandboxUserUnsupportedError
-from inspect_ai.util._sandbox.limits import SandboxEnvironmentLimits
 from sandfleet import AsyncSandbox, Outcome
+from sandfleet.integrations._base import needed, not_lost
+
+with needed("inspect", "inspect_ai"):
+    from inspect_ai.util import (
+        ExecResult,
+        OutputLimitExceededError,
+        SandboxEnvironment,
+        SandboxUserUnsupportedError,
+        sandboxenv,
+    )
+    from inspect_ai.util._sandbox.limits import SandboxEnvironmentLimits
 
 NOT_EXECUTABLE = 126
 
 
+@sandboxenv(name="sandfleet")
 class SandfleetEnvironment(SandboxEnvironment):
     """One environment is one sandbox; relative paths begin at its workspace."""
 
@@ -37,16 +47,19 @@ class SandfleetEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
+        """Run a program. Raises SandboxError where the platform fails, which ends the sample with an error."""
         if user is not None:
             raise SandboxUserUnsupportedError("every command runs as the sandbox's one user")
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
-        run = await self.sandbox.commands.run(
-            cmd,
-            stdin=b"" if input is None else input,
-            cwd=cwd or "",
-            envs=env,
-            timeout=timeout,
-            output_limit=limit,
+        run = not_lost(
+            await self.sandbox.commands.run(
+                cmd,
+                stdin=b"" if input is None else input,
+                cwd=cwd or "",
+                envs=env,
+                timeout=timeout,
+                output_limit=limit,
+            )
         )
         if run.outcome is Outcome.TIMEOUT:
             raise TimeoutError(run.message)

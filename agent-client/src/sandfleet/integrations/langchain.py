@@ -1,11 +1,19 @@
-"""A deepagents sandbox backend over a sandbox of this fleet."""
+"""LangChain deepagents: `create_deep_agent(model=…, backend=SandfleetBackend(sandbox))`."""
 
 from __future__ import annotations
 
-from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileOperationError, FileUploadResponse
-from deepagents.backends.sandbox import BaseSandbox
 from sandfleet import FileError, Sandbox
 from sandfleet.errors import FileNotFound, FilePermission, InvalidPath, IsADirectory
+from sandfleet.integrations._base import needed, not_lost
+
+with needed("langchain", "deepagents"):
+    from deepagents.backends.protocol import (
+        ExecuteResponse,
+        FileDownloadResponse,
+        FileOperationError,
+        FileUploadResponse,
+    )
+    from deepagents.backends.sandbox import BaseSandbox
 
 ERRORS: dict[type[Exception], FileOperationError] = {
     FileNotFound: "file_not_found",
@@ -26,7 +34,8 @@ class SandfleetBackend(BaseSandbox):
         return self.sandbox.sandbox_id
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        run = self.sandbox.commands.run(command, timeout=timeout, merge_output=True)
+        """Run a line of bash. Raises SandboxError where the platform fails."""
+        run = not_lost(self.sandbox.commands.run(command, timeout=timeout, merge_output=True))
         return ExecuteResponse(run.stdout, run.exit_code, truncated=bool(run.gaps))
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:

@@ -1,0 +1,1 @@
+"""Adapters for agent frameworks, a module and an extra each. Importing one needs its framework."""

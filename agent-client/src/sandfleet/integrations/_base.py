@@ -1,0 +1,43 @@
+"""What every adapter does alike: it names a framework that is missing, and tells failures of the platform apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sandfleet.errors import SandboxError
+from sandfleet.values.execution import CommandResult, Execution, Outcome
+
+Ended = TypeVar("Ended", Execution, CommandResult)
+
+
+@contextmanager
+def needed(extra: str, *packages: str) -> Iterator[None]:
+    """Import a framework in this block. Where it is not installed, the error names the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in packages:
+            raise
+        command = f"pip install 'sandfleet[{extra}]'"
+        raise ImportError(
+            f"cannot use sandfleet.integrations.{extra}: {missing} is not installed: {command}", name=missing
+        ) from error
+
+
+@contextmanager
+def mapped(error_of_framework: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise what the platform cannot do as the framework's own error for infrastructure."""
+    try:
+        yield
+    except SandboxError as error:
+        raise error_of_framework(f"the sandbox failed, which is no fault of the code: {error}") from error
+
+
+def not_lost(ended: Ended) -> Ended:
+    """Return what ended by itself or by a limit. Raises SandboxError for what the platform has lost."""
+    if ended.outcome is Outcome.LOST:
+        raise SandboxError(f"cannot tell how it ended: {ended.message}", reason=ended.reason)
+    return ended

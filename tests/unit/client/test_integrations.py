@@ -1,0 +1,49 @@
+"""What the adapters for frameworks share; the suites of the frameworks themselves are in tests/conformance."""
+
+from importlib import import_module
+
+import pytest
+from sandfleet import CommandResult, Execution, InvalidArgument, Outcome, SandboxEnded
+from sandfleet.errors import SandboxError
+from sandfleet.integrations._base import mapped, needed, not_lost
+
+
+class TheirError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("extra", ["inspect", "langchain", "smolagents", "swerex"])
+def test_a_missing_framework_names_the_command_that_installs_it(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("inspect_ai", "deepagents", "smolagents", "swerex"):
+        monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(ImportError, match=rf"is not installed: pip install 'sandfleet\[{extra}\]'"):
+        import_module(f"sandfleet.integrations.{extra}")
+
+
+def test_a_module_that_a_framework_itself_lacks_is_not_called_the_framework() -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named 'absent_part'"), needed("swerex", "swerex"):
+        import_module("absent_part")
+
+
+@pytest.mark.parametrize("failure", [SandboxEnded("cannot run: it has ended"), InvalidArgument("cannot run: bad")])
+def test_a_failure_of_the_platform_is_the_frameworks_own_error_with_its_cause(failure: SandboxError) -> None:
+    failed = pytest.raises(TheirError, match=r"the sandbox failed, which is no fault of the code: cannot run")
+    with failed as caught, mapped(TheirError):
+        raise failure
+    assert caught.value.__cause__ is failure
+
+
+def test_errors_of_the_code_pass() -> None:
+    with pytest.raises(ZeroDivisionError), mapped(TheirError):
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize("kind", [Execution, CommandResult])
+def test_only_what_the_platform_has_lost_is_raised(kind: type[Execution] | type[CommandResult]) -> None:
+    for outcome in Outcome:
+        ended = kind("e", outcome, message="the executor is gone")
+        if outcome is Outcome.LOST:
+            with pytest.raises(SandboxError, match="cannot tell how it ended: the executor is gone"):
+                not_lost(ended)
+        else:
+            assert not_lost(ended) is ended
