@@ -1,4 +1,4 @@
-"""SWE-ReX: a runtime and a deployment over a sandbox; a session is a bash context."""
+"""SWE-ReX: `SandfleetRuntime(sandbox)` is a runtime over a sandbox; a session is a bash context."""
 
 from __future__ import annotations
 
