@@ -66,6 +66,7 @@ async def _create(
 ) -> Made:
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import begun_with, claim_request
+    from sandfleet._fleets.images import image_of
     from sandfleet._fleets.discovery import fleet_of_claim
     from sandfleet.tools.sources import prepared_for
     from sandfleet.values.sandbox import Isolation
@@ -75,6 +76,9 @@ async def _create(
     fleet = fleet or await fleet_of_claim(options)
     snapshot, options = await begun_with(fleet.snapshots, options)
     request = claim_request(template, options, isolation, gang, like)
+    if root := await image_of(options):
+        request.image, request.user = root.path, root.user
+        request.image_envs.update(root.envs)
     rpc_timeout = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
     lease = options.get("timeout", None if like else DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))

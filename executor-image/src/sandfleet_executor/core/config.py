@@ -11,6 +11,7 @@ from sandfleet_executor.core.files import mounts
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.services import parse
+from sandfleet_executor.core.session.foreign import Rootfs
 
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
@@ -92,6 +93,8 @@ class ExecutorConfig:
     packages_timeout: float = 300.0
     # Path in the session → folder of the workspace that is mounted there; "" for the folder of the same path.
     mounts: Mapping[str, str] = field(default_factory=dict)
+    # A root of another image that the session has; None: folders of the machine, or of the executor's own image.
+    rootfs: Rootfs | None = None
     # Modules of the image that each context has in memory from its start.
     preload: Sequence[str] = ()
     # Of the session: its tokens repeat it.
@@ -121,6 +124,8 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take network={self.network!r}: it is one of {', '.join(NETWORKS)}")
         if self.isolation not in ISOLATIONS:
             raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
+        if self.rootfs and (self.isolation != "namespace" or self.network != "none"):
+            raise ConfigError("cannot take rootfs: the session has no namespace of its own")
         if self.egress_socket and (self.isolation != "namespace" or self.network != "none"):
             raise ConfigError("cannot take egress_socket: without a network of its own user code has another way out")
         if self.egress_address and (self.listen is None or self.egress_socket):
@@ -180,7 +185,9 @@ class ExecutorConfig:
         for name in REQUIRED:
             if not isinstance(values.get(name), str) or not values[name]:
                 raise ConfigError(f"cannot take the configuration: {name} has to be a text")
-        return cls(**{**values, "limits": Limits(**limits), "rollback": Rollback(**rollback)})
+        rootfs = Rootfs(**part(values, "rootfs", Rootfs)) if values.get("rootfs") is not None else None
+        made = {"limits": Limits(**limits), "rollback": Rollback(**rollback), "rootfs": rootfs}
+        return cls(**{**values, **made})
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -205,7 +212,7 @@ class ExecutorConfig:
         return cls.parse({**values, "envs": given | dict(values.get("envs") or {})})
 
 
-def part(values: Mapping[str, Any], name: str, kind: type[Limits | Rollback]) -> Mapping[str, Any]:
+def part(values: Mapping[str, Any], name: str, kind: type[Limits | Rollback | Rootfs]) -> Mapping[str, Any]:
     """An object within the configuration. Raises ConfigError for what `kind` has no field for."""
     found = values.get(name, {})
     if not isinstance(found, Mapping):

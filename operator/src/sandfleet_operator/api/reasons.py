@@ -100,6 +100,12 @@ class ClaimReason(CallReason):
         "A mount is malformed, overlaps another one, or covers a path of the system.",
         "The message says which, and docs/howto/mounts.md what can be mounted.",
     )
+    IMAGE_UNAVAILABLE = (
+        "ImageUnavailable",
+        Code.FAILED_PRECONDITION,
+        "There is no such root on this machine, or this fleet gives a claim no image of its own.",
+        "The message says which. On Kubernetes a template names the image.",
+    )
     INVALID_EGRESS = (
         "InvalidEgress",
         Code.INVALID_ARGUMENT,

@@ -62,6 +62,19 @@ class Template:
     amount: Amount = Amount(sandboxes=1)
     # Who may run code. It is fixed when a sandbox is made: a claim takes only sandboxes of its own contract.
     contract: str = "autonomous"
+    # On one machine: the root of its sandboxes; None: folders of the machine.
+    image: "Image | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An unpacked root on this machine, and what its image says of programs in it."""
+
+    path: str
+    # Who code is in the session.
+    user: int = 0
+    # In the order of their names, so that equal images are equal.
+    envs: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import TIMES, Limits
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_parent
-from sandfleet_operator.api.values import Claim, Gang, Isolation, Mark, RequestKey, Sandbox, State, Template
+from sandfleet_operator.api.values import Claim, Gang, Image, Isolation, Mark, RequestKey, Sandbox, State, Template
 from sandfleet_operator.executors.calls import duration
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.plan.egress.reports import HostReport
@@ -34,6 +34,7 @@ SNAPSHOT_PERIOD, LEAST_SNAPSHOT_PERIOD = 300.0, 1.0
 # In a cluster, where many sessions have one store.
 LEAST_SHARED_PERIOD = 60.0
 MAX_SELECTOR_BYTES = 16 << 10
+MAX_USER = 65_535
 STATES = {
     State.STARTING: fleet_pb2.SANDBOX_STATE_STARTING,
     State.WARM: fleet_pb2.SANDBOX_STATE_WARM,
@@ -105,6 +106,14 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         on_timeout=ON_IDLE.get(request.on_timeout, "end"),
         snapshot_period=_snapshot_period(request),
     )
+
+
+def image(request: fleet_pb2.ClaimRequest) -> Image:
+    """The root that the claim asks for. Raises FleetError."""
+    if not request.image.startswith("/") or "\0" in request.image or request.user > MAX_USER:
+        why = f"it is the absolute path of a folder, and its user a number up to {MAX_USER}"
+        raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot claim with the image {request.image[:200]!r}: {why}")
+    return Image(request.image, request.user, tuple(sorted(request.image_envs.items())))
 
 
 def like(request: fleet_pb2.ClaimRequest, origin: Claim) -> fleet_pb2.ClaimRequest:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sandfleet_executor.core.session import foreign
+
 # The worker is a package of this name, so that no module of the user's is hidden by it.
 WORKER_PACKAGE = "_sandfleet_worker"
 WORKER_PARENT = "/opt/sandfleet"
@@ -105,6 +107,21 @@ class Host:
     installers: tuple[str, ...] = ()
     # Matplotlib's list of the machine's fonts: the first plot of a session would take a second to make it.
     fonts: "Data | None" = None
+    # A foreign root in the place of the machine's folders: then `python` is the runtime's.
+    foreign: "Foreign | None" = None
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Folders of the machine: the root with its layer, the runtime, and the packages of this interpreter."""
+
+    root: str
+    runtime: str
+    packages: str
+    # Below the runtime: where the packages are mounted.
+    packages_mount: str
+    # Who code is in the session.
+    user: int
 
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -122,6 +139,8 @@ class Data:
 
 
 def data_files(host: Host) -> tuple[Data, ...]:
+    if host.foreign:
+        return (Data("/etc/hosts", HOSTS),)
     return (
         Data("/etc/passwd", USERS.format(id=INNER_ID)),
         Data("/etc/group", GROUP.format(id=INNER_ID)),
@@ -150,12 +169,16 @@ def arguments(
     """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
     if not (host.is_root and user_id):
-        found += ["--unshare-user", "--uid", str(INNER_ID), "--gid", str(INNER_ID)]
+        inner = str(host.foreign.user if host.foreign else INNER_ID)
+        found += ["--unshare-user", "--uid", inner, "--gid", inner]
     if host.own_network:
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
-    found += folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x"))
-    found += of_the_machine(host)
+    if host.foreign:
+        found += ["--bind", host.foreign.root, "/"]
+    else:
+        found += folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x"))
+        found += of_the_machine(host)
     found += ["--proc", "/proc", "--dev", "/dev"]
     if not host.own_terminals:
         found += ["--dev-bind", "/dev/pts", "/dev/pts"]
@@ -169,12 +192,15 @@ def arguments(
             found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
     linked = [path for path, _ in host.links]
+    if host.foreign:
+        found += ["--ro-bind", host.foreign.runtime, foreign.RUNTIME]
+        found += ["--ro-bind", host.foreign.packages, host.foreign.packages_mount]
     found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in (*mounts, *read_only))))
     found += _pairs("--ro-bind", [(prefix, prefix) for prefix in host.prefixes])
     found += _pairs("--symlink", [(target, path) for path, target in host.links])
     found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
     found += writable(((workspace, WORKSPACE), *mounts)) + _pairs("--ro-bind", read_only)
-    found += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
+    found += ["--remount-ro", "/dev", *([] if host.foreign else ["--remount-ro", "/"]), "--chdir", WORKSPACE]
     return found
 
 
@@ -223,7 +249,9 @@ def program(host: Host, *, user_id: int | None, tmp_inodes: int, start: str) -> 
     """What runs as PID 1. `start` is Python source; the interpreter takes no path from user code."""
     python = [host.python, "-s", "-P", "-c", start]
     if host.is_root and user_id:
-        return [host.python, "-I", "-S", f"{WORKER_MOUNT}/init/enter.py", str(user_id), str(tmp_inodes), *python]
+        inner = str(host.foreign.user if host.foreign else INNER_ID)
+        enter = f"{WORKER_MOUNT}/init/enter.py"
+        return [host.python, "-I", "-S", enter, str(user_id), inner, str(tmp_inodes), *python]
     return python
 
 

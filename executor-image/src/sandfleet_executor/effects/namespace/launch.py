@@ -7,7 +7,9 @@ import secrets
 import shutil
 import socket
 import sys
+import sysconfig
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ import sandfleet_executor.worker
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.core.files.mounts import Mount
-from sandfleet_executor.core.session import bwrap
+from sandfleet_executor.core.session import bwrap, foreign
 from sandfleet_executor.core.session.cores import cores
+from sandfleet_executor.effects.namespace import runtime
 from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.fonts import fonts
@@ -30,6 +33,23 @@ THREADS = 1
 
 def worker_folder() -> str:
     return str(Path(sandfleet_executor.worker.__file__).parent)
+
+
+def host_of(config: ExecutorConfig) -> bwrap.Host:
+    """The machine as the session has it: its own folders, or a foreign root. Raises NamespaceError."""
+    host = this_host(own_network=config.network == "none")
+    if config.rootfs is None:
+        return host
+    version = runtime.VERSION
+    folders = bwrap.Foreign(
+        root=f"{config.private_dir}/root/root",
+        runtime=str(runtime.runtime(Path(config.rootfs.runtime_dir))),
+        packages=sysconfig.get_path("purelib"),
+        packages_mount=f"{foreign.RUNTIME}/lib/{version}/site-packages",
+        user=config.rootfs.user,
+    )
+    python = f"{foreign.RUNTIME}/bin/{version}"
+    return replace(host, python=python, prefixes=(), links=(), installers=(), fonts=None, foreign=folders)
 
 
 def this_host(*, own_network: bool = True) -> bwrap.Host:
@@ -72,7 +92,7 @@ def plan(
     mounts: Collection[Mount] = (),
 ) -> tuple[list[str], list[int]]:
     """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
-    host = this_host(own_network=config.network == "none")
+    host = host_of(config)
     contained = config.isolation == "namespace"
     parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
     module = f"{bwrap.WORKER_PACKAGE}.init.spawner"
@@ -86,6 +106,8 @@ def plan(
     if contained:
         around, fds = bubblewrap(config, host, mounts, opened)
         command = [*around, "--", *command]
+        if config.rootfs:
+            command = [*root_maker(config, config.rootfs, mounts), *command]
     if groups.processes:
         command = ["/bin/sh", "-c", INTO_CGROUP, "sh", str(groups.processes), *command]
     return command, [*fds, *counted.values(), *doors]
@@ -120,8 +142,27 @@ def spawner_options(
         # A new one each time: where the network is the pod's, an earlier one may still be open.
         "tools_socket": f"sandfleet-tools-{secrets.token_hex(8)}" if config.brokered else "",
         "egress_port": PORT if config.egress_socket else 0,
-        "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
+        "tmp_directories": in_memory(config) if contained else [],
     }
+
+
+def in_memory(config: ExecutorConfig) -> list[str]:
+    """Folders of the session whose files are in memory: of a foreign root everything that is not mounted."""
+    return ["/tmp", "/dev/shm", *(["/"] if config.rootfs else [])]  # noqa: S108 - the namespace's own
+
+
+def root_maker(config: ExecutorConfig, rootfs: foreign.Rootfs, mounts: Collection[Mount]) -> list[str]:
+    """The command that makes the foreign root, up to the program that it becomes."""
+    folder = Path(config.private_dir) / "root"
+    folder.mkdir(exist_ok=True)
+    return foreign.maker(
+        f"{worker_folder()}/init/root.py",
+        sys.executable,
+        rootfs,
+        str(folder),
+        user_id=config.user_id,
+        mounted=[mount.target for mount in mounts],
+    )
 
 
 def bubblewrap(
@@ -148,12 +189,17 @@ def bubblewrap(
     )
     # PID 1 imports nothing of the session's packages.
     own = {name: value for name, value in session_environment(config).items() if name != bwrap.PYTHON_PATH}
+    if config.rootfs:
+        own = foreign.of_first_process(own)
     pairs = [part for name, value in own.items() for part in ("--setenv", name, value)]
     return [found, *arguments, *pairs], [*fds, null]
 
 
 def session_environment(config: ExecutorConfig) -> dict[str, str]:
     """What every process of the session starts with."""
+    if config.rootfs:
+        fixed = bwrap.environment(host_of(config), THREADS, brokered=config.brokered)
+        return foreign.environment(config.rootfs, {name: fixed[name] for name in foreign.KEPT if name in fixed})
     if config.isolation == "namespace":
         return bwrap.environment(this_host(), THREADS, brokered=config.brokered)
     worker = f"{link_worker(config.private_dir)}/{bwrap.WORKER_PACKAGE}"

@@ -51,7 +51,7 @@ from sandfleet_executor.effects.files.walk import open_to_owner
 from sandfleet_executor.effects.journal.journal import Journal
 from sandfleet_executor.effects.namespace.cgroup import Groups
 from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
-from sandfleet_executor.effects.namespace.launch import session_environment, this_host
+from sandfleet_executor.effects.namespace.launch import host_of, session_environment
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.effects.services.manager import Services, ServiceSession
@@ -116,7 +116,7 @@ class Session:
         self.held = self.preempted = self.restoring = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
-        self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
+        self.mounts = Mounts(config, host_of(config).prefixes, workspace_fd, threads)
         self._commands: dict[str, Command] = {}
         now = time.monotonic()
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)

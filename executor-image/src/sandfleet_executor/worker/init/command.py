@@ -18,7 +18,8 @@ NOT_FOUND = 127
 # Of programs that a command left running.
 MOST_NAMES = 5
 NOT_EXECUTABLE = 126
-SHELL = "/bin/bash"
+# A foreign root may have no bash.
+SHELL = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")
 # Linux takes single arguments up to 128 KiB; a longer shell line is passed as a file.
 LONGEST_ARGUMENT = 120 * 1024
 WHY = {

@@ -1,7 +1,7 @@
 """The first program of a session namespace that root made: gives up root, then becomes the spawner.
 
-Run as a script: enter.py UID INODES PROGRAM [ARG…]. INODES is the most files in /tmp, and in /dev/shm. On the host the
-processes have the uid UID; inside they see themselves as uid 1000. It imports nothing of the worker.
+Run as a script: enter.py UID INNER INODES PROGRAM [ARG…]. INODES is the most files in /tmp, and in /dev/shm. On the host
+the processes have the uid UID; inside they see themselves as uid INNER. It imports nothing of the worker.
 """
 
 import ctypes
@@ -14,7 +14,6 @@ PR_SET_DUMPABLE = 4
 PR_CAPBSET_DROP = 24
 # More than any kernel has.
 CAPABILITIES = 64
-INNER_ID = 1000
 
 
 def write(path: str, text: str) -> None:
@@ -36,9 +35,9 @@ def limit_files(libc: ctypes.CDLL, most: str) -> None:
 
 
 def main() -> None:
-    uid = int(sys.argv[1])
+    uid, inner = int(sys.argv[1]), int(sys.argv[2])
     libc = ctypes.CDLL(None, use_errno=True)
-    limit_files(libc, sys.argv[2])
+    limit_files(libc, sys.argv[3])
     os.setgroups([])
     drop_bounding_set(libc)
     os.setresgid(uid, uid, uid)
@@ -48,12 +47,13 @@ def main() -> None:
     # Without user namespaces the sandbox's own uid is the only separation; Describe reports that.
     if libc.unshare(CLONE_NEWUSER) == 0:
         write("/proc/self/setgroups", "deny")
-        write("/proc/self/uid_map", f"{INNER_ID} {uid} 1")
-        write("/proc/self/gid_map", f"{INNER_ID} {uid} 1")
+        write("/proc/self/uid_map", f"{inner} {uid} 1")
+        write("/proc/self/gid_map", f"{inner} {uid} 1")
         # A new user namespace begins with all of them.
         drop_bounding_set(libc)
-    # The capabilities in the new namespace end with exec, because the inner uid is not 0.
-    os.execv(sys.argv[3], sys.argv[3:])  # noqa: S606 - no shell is wanted
+    # The capabilities in the new namespace end with exec: the inner uid is not 0, or may not gain any (bwrap sets
+    # no_new_privs), and none is in the bounding set.
+    os.execv(sys.argv[4], sys.argv[4:])  # noqa: S606 - no shell is wanted
 
 
 if __name__ == "__main__":

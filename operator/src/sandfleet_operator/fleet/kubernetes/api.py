@@ -81,6 +81,9 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         self.check_serving("claim")
         if request.like:
             request = await self._like(caller, request, namespace)
+        if request.image:
+            why = "on Kubernetes a sandbox has the image of its template"
+            raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot claim with the image {request.image[:200]!r}: {why}")
         contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = checked_size(self._requested(caller, request, recipe, traceparent))

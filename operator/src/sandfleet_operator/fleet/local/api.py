@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from sandfleet_api.fleet.v1 import egress_pb2, fleet_pb2
 
@@ -11,7 +12,7 @@ from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
-from sandfleet_operator.api.values import Claim, Isolation, Mark, Sandbox, State, Template
+from sandfleet_operator.api.values import Claim, Image, Isolation, Mark, Sandbox, State, Template
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
@@ -27,6 +28,7 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.claims import check_reviewable
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.fleet.usage.meter import UsageMeter, unmetered
+from sandfleet_operator.plan.scheduler.refill import Pool
 
 NO_NETWORK = fleet_pb2.EgressStatus(
     state=fleet_pb2.EGRESS_STATE_DENIED, reason="NoNetwork", message="it has no network but its own loopback"
@@ -38,6 +40,8 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 
 # Names of an egress list that its status shows.
 SHOWN_NAMES = 5
+# Pools of one fleet: one for each contract, and for each image that a claim has named.
+MAX_POOLS = 256
 Reviewing = tuple[ReviewBoard, ReviewerTokens]
 
 
@@ -51,7 +55,7 @@ class LocalFleetApi:
         self,
         fleet: FleetDriver,
         suspender: Suspender,
-        templates: Mapping[str, Template],
+        templates: dict[str, Template],
         holder: str,
         reviewing: Reviewing,
         *,
@@ -88,6 +92,8 @@ class LocalFleetApi:
             origin = self._suspender.session(request.like).claim
             request = convert.like(request, origin) if origin else request
         pool, template = self._wanted(convert.contract(request))
+        if request.image:
+            pool, template = self._pool_of_image(pool, template, convert.image(request))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
         check_egress(claim, template)
@@ -97,6 +103,26 @@ class LocalFleetApi:
         # Another template has no pool here, which the scheduler says.
         pool = pool if claim.pool == template.name else claim.pool
         return replace(claim, queue=queue, pool=pool, key=replace(claim.key, pool=pool))
+
+    def _pool_of_image(self, pool: str, template: Template, image: Image) -> tuple[str, Template]:
+        """A pool of its own, which keeps no sandbox warm, and its template. Raises FleetError."""
+        if template.isolation is Isolation.NONE:
+            why = "without a session namespace code has the machine's own root"
+            raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot claim with an image: {why}", image.path)
+        if not Path(image.path).is_dir():
+            why = "there is no such folder on this machine"
+            raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot claim with the image {image.path}: {why}", image.path)
+        found = replace(template, image=image)
+        name = next((name for name, each in self._templates.items() if each == found), "")
+        if name:
+            return name, found
+        if len(self._templates) >= MAX_POOLS:
+            why = f"this fleet has had {MAX_POOLS} of them already"
+            raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot claim with another image: {why}", image.path)
+        name = f"{pool}-image-{len(self._templates)}"
+        self._templates[name] = found
+        self._fleet.do(self._fleet.scheduler.set_pool(Pool(name=name, template=found), self._fleet.now()))
+        return name, found
 
     def _wanted(self, contract: Contract | None) -> tuple[str, Template]:
         """The pool for a contract, and its template. Raises FleetError."""

@@ -149,10 +149,18 @@ class LocalBackend:
             "preload": list(template.preload),
             # Of a session that goes on in another executor: there, what stands in a folder's place ends nothing.
             "mounts": dict(sandbox.claim.mounts) if sandbox.claim and sandbox.bound else {},
+            "rootfs": self._rootfs(template),
             "lease": None,
             "idle_timeout": None,
             "cgroup": separate,
         }
+
+    def _rootfs(self, template: Template) -> dict[str, Any] | None:
+        image = template.image
+        if image is None:
+            return None
+        cache = self._directory.runtimes
+        return {"path": image.path, "user": image.user, "envs": dict(image.envs), "runtime_dir": str(cache)}
 
     async def _remove(self, workspace_id: str) -> None:
         try:

@@ -68,6 +68,11 @@ class OwnerDir:
         return self.path / EGRESS_SOCKET
 
     @property
+    def runtimes(self) -> Path:
+        """Where sandboxes with a root of their own find their Python, beside all fleets of this user."""
+        return self.path.parent / "runtimes"
+
+    @property
     def keys_file(self) -> Path:
         return self.path / KEYS
 

@@ -165,7 +165,7 @@ class Gang(_message.Message):
     def __init__(self, gang_id: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class ClaimRequest(_message.Message):
-    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket", "on_idle", "recovery", "snapshot_period", "egress_names", "credentials", "like", "on_timeout")
+    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket", "on_idle", "recovery", "snapshot_period", "egress_names", "credentials", "like", "on_timeout", "image", "user", "image_envs")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +181,13 @@ class ClaimRequest(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     class MountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ImageEnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +222,9 @@ class ClaimRequest(_message.Message):
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     LIKE_FIELD_NUMBER: _ClassVar[int]
     ON_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_ENVS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     template: str
     labels: _containers.ScalarMap[str, str]
@@ -243,7 +253,10 @@ class ClaimRequest(_message.Message):
     credentials: _containers.RepeatedCompositeFieldContainer[EgressCredential]
     like: str
     on_timeout: OnIdle
-    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ..., on_idle: _Optional[_Union[OnIdle, str]] = ..., recovery: _Optional[_Union[Recovery, str]] = ..., snapshot_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., egress_names: _Optional[_Iterable[str]] = ..., credentials: _Optional[_Iterable[_Union[EgressCredential, _Mapping]]] = ..., like: _Optional[str] = ..., on_timeout: _Optional[_Union[OnIdle, str]] = ...) -> None: ...
+    image: str
+    user: int
+    image_envs: _containers.ScalarMap[str, str]
+    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ..., on_idle: _Optional[_Union[OnIdle, str]] = ..., recovery: _Optional[_Union[Recovery, str]] = ..., snapshot_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., egress_names: _Optional[_Iterable[str]] = ..., credentials: _Optional[_Iterable[_Union[EgressCredential, _Mapping]]] = ..., like: _Optional[str] = ..., on_timeout: _Optional[_Union[OnIdle, str]] = ..., image: _Optional[str] = ..., user: _Optional[int] = ..., image_envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class EgressCredential(_message.Message):
     __slots__ = ("host", "header", "format", "value", "env")

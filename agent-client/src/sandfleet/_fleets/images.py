@@ -1,0 +1,125 @@
+"""Images of sandboxes on this machine: a folder as it is, or an archive or a reference that buildah unpacks once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandfleet.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandfleet.values.options import CreateOptions
+
+# A pull has no other bound.
+_SECONDS = 3600.0
+_FOLDER = ("/", "./", "../", "~/", ".")
+# Files of the image become this user's: a session shows them as its own. Devices are the machine's.
+_UNPACK = """
+container=$(buildah from --quiet "$1")
+trap 'buildah rm "$container" > /dev/null' EXIT
+buildah inspect --type container "$container" > "$2/image.json"
+mkdir "$2/rootfs"
+tar -C "$(buildah mount "$container")" --exclude=./dev -c . | tar -C "$2/rootfs" --no-same-owner -p -x
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """An unpacked image: its folder, who code is in it, and its environment variables."""
+
+    path: str
+    user: int
+    envs: Mapping[str, str] = field(default_factory=dict)
+
+
+async def image_of(options: CreateOptions) -> Root | None:
+    """Return the root of the option `image`; None without one. Raises InvalidArgument."""
+    image, user = options.get("image", ""), options.get("user")
+    if not image:
+        if user is not None:
+            raise InvalidArgument("cannot claim with a user: only sandboxes with an image of their own have one")
+        return None
+    return await asyncio.to_thread(_root, image, user)
+
+
+def _root(image: str, user: int | str | None) -> Root:
+    place = Path(image).expanduser()
+    if image.startswith(_FOLDER) and not place.exists():
+        raise InvalidArgument(f"cannot claim with the image {image}: there is no such folder or archive", subject=image)
+    if place.is_dir():
+        return Root(str(place.resolve()), _user(place, user, ""))
+    kept = _unpacked(f"{_kind(place)}:{place.resolve()}" if place.is_file() else f"docker://{image}", image)
+    said = json.loads((kept / "image.json").read_text())
+    config: dict[str, Any] = said["OCIv1"].get("config") or {}
+    envs = dict(pair.split("=", 1) for pair in config.get("Env") or [] if "=" in pair)
+    return Root(str(kept / "rootfs"), _user(kept / "rootfs", user, config.get("User", "")), envs)
+
+
+def _kind(archive: Path) -> str:
+    """Return the word of buildah for an archive; both are tar files."""
+    listed = _run(["tar", "-tf", str(archive), "oci-layout"], check=False)
+    return "oci-archive" if listed.returncode == 0 else "docker-archive"
+
+
+def _unpacked(source: str, image: str) -> Path:
+    """Return the folder with the unpacked image, which is made at its first use, by its content."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sandfleet" / "images"
+    known = cache / f"{_stamp(source)}.name"
+    if known.exists() and (cache / known.read_text()).is_dir():
+        return cache / known.read_text()
+    if shutil.which("buildah") is None:
+        raise InvalidArgument(
+            f"cannot unpack the image {image}: buildah is not installed (Debian: sudo apt-get install buildah)"
+        )
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as work:
+        around = [] if os.geteuid() == 0 else ["buildah", "unshare"]
+        done = _run([*around, "sh", "-euc", _UNPACK, "sh", source, work], check=False)
+        if done.returncode:
+            why = done.stderr.strip().splitlines()[-1:] or ["buildah gave no reason"]
+            raise InvalidArgument(f"cannot unpack the image {image}: {why[0]}", subject=image)
+        said = json.loads((Path(work) / "image.json").read_text())
+        name = str(said["FromImageID"])
+        if not (cache / name).is_dir():
+            Path(work).rename(cache / name)
+            Path(work).mkdir()
+    known.write_text(name)
+    return cache / name
+
+
+def _stamp(source: str) -> str:
+    """Return a file name for a reference, or for an archive as it is now."""
+    kind, _, path = source.partition(":")
+    if kind == "docker":
+        return source.replace("/", "_")
+    status = Path(path).stat()
+    return f"{kind}-{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+
+
+def _user(root: Path, wished: int | str | None, of_image: str) -> int:
+    """Return the number of a user of the root. Raises InvalidArgument."""
+    name = str(wished if wished is not None else of_image).partition(":")[0] or "0"
+    if name.isdigit():
+        return int(name)
+    passwd = root / "etc" / "passwd"
+    lines = passwd.read_text(errors="replace").splitlines() if passwd.is_file() and not passwd.is_symlink() else []
+    for line in lines:
+        parts = line.split(":")
+        if parts[0] == name and len(parts) > 2 and parts[2].isdigit():  # noqa: PLR2004 - name:password:number
+            return int(parts[2])
+    if name == "root":
+        return 0
+    raise InvalidArgument(f"cannot claim with the user {name!r}: the image has no such user", subject=name)
+
+
+def _run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=check, timeout=_SECONDS)
