@@ -56,12 +56,12 @@ def _root(image: str, user: int | str | None) -> Root:
     if image.startswith(_FOLDER) and not place.exists():
         raise InvalidArgument(f"cannot claim with the image {image}: there is no such folder or archive", subject=image)
     if place.is_dir():
-        return Root(str(place.resolve()), _user(place, user, ""))
+        return _with_user(place.resolve(), user, {})
     kept = _unpacked(f"{_kind(place)}:{place.resolve()}" if place.is_file() else f"docker://{image}", image)
     said = json.loads((kept / "image.json").read_text())
     config: dict[str, Any] = said["OCIv1"].get("config") or {}
     envs = dict(pair.split("=", 1) for pair in config.get("Env") or [] if "=" in pair)
-    return Root(str(kept / "rootfs"), _user(kept / "rootfs", user, config.get("User", "")), envs)
+    return _with_user(kept / "rootfs", config.get("User", "") if user is None else user, envs)
 
 
 def _kind(archive: Path) -> str:
@@ -72,7 +72,7 @@ def _kind(archive: Path) -> str:
 
 def _unpacked(source: str, image: str) -> Path:
     """Return the folder with the unpacked image, which is made at its first use, by its content."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sandfleet" / "images"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sandfleet" / "roots"
     known = cache / f"{_stamp(source)}.name"
     if known.exists() and (cache / known.read_text()).is_dir():
         return cache / known.read_text()
@@ -105,20 +105,25 @@ def _stamp(source: str) -> str:
     return f"{kind}-{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
-def _user(root: Path, wished: int | str | None, of_image: str) -> int:
-    """Return the number of a user of the root. Raises InvalidArgument."""
-    name = str(wished if wished is not None else of_image).partition(":")[0] or "0"
-    if name.isdigit():
-        return int(name)
+def _with_user(root: Path, user: int | str | None, envs: Mapping[str, str]) -> Root:
+    """Return the root with a user, by name or number, and the user's home. Raises InvalidArgument."""
+    name = str(user or 0).partition(":")[0]
     passwd = root / "etc" / "passwd"
-    lines = passwd.read_text(errors="replace").splitlines() if passwd.is_file() and not passwd.is_symlink() else []
-    for line in lines:
-        parts = line.split(":")
-        if parts[0] == name and len(parts) > 2 and parts[2].isdigit():  # noqa: PLR2004 - name:password:number
-            return int(parts[2])
-    if name == "root":
-        return 0
-    raise InvalidArgument(f"cannot claim with the user {name!r}: the image has no such user", subject=name)
+    # A link would be followed out of the root.
+    text = passwd.read_text(errors="replace") if passwd.is_file() and not (root / "etc").is_symlink() else ""
+    # name:password:number:group:comment:home:shell
+    known = [parts for line in ("" if passwd.is_symlink() else text).splitlines() if len(parts := line.split(":")) > 5]  # noqa: PLR2004
+    found = next((parts for parts in known if name in {parts[0], parts[2]}), None)
+    number = found[2] if found else {"root": "0"}.get(name, name)
+    if not number.isdigit():
+        raise InvalidArgument(f"cannot claim with the user {name!r}: the image has no such user", subject=name)
+    status = root.stat()
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        owner = f"user {status.st_uid} and group {status.st_gid}"
+        why = f"its files belong to {owner}, and a session shows them as its own; make a copy of the folder"
+        raise InvalidArgument(f"cannot claim with the image {root}: {why}", subject=str(root))
+    home = {"HOME": found[5]} if found and found[5].startswith("/") else {}
+    return Root(str(root), int(number), {**home, **envs})
 
 
 def _run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:

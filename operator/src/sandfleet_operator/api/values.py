@@ -48,6 +48,17 @@ class Amount:
     memory: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An unpacked root on this machine, and what its image says of programs in it."""
+
+    path: str
+    # Who code is in the session.
+    user: int = 0
+    # In the order of their names, so that equal images are equal.
+    envs: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """What a sandbox is made of."""
@@ -63,18 +74,7 @@ class Template:
     # Who may run code. It is fixed when a sandbox is made: a claim takes only sandboxes of its own contract.
     contract: str = "autonomous"
     # On one machine: the root of its sandboxes; None: folders of the machine.
-    image: "Image | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An unpacked root on this machine, and what its image says of programs in it."""
-
-    path: str
-    # Who code is in the session.
-    user: int = 0
-    # In the order of their names, so that equal images are equal.
-    envs: tuple[tuple[str, str], ...] = ()
+    image: Image | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,8 @@ class Claim:
     # Of that object, where it was there before the claim.
     object_uid: str = ""
     contract: str = "autonomous"
+    # On one machine: the root that its sandbox has; it is in no record, since a path says nothing elsewhere.
+    image: Image | None = None
     # Whether what the template allows may be reached.
     egress: bool = True
     # Hosts that may be reached by name; api/egress.py reads them.

@@ -42,6 +42,7 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 SHOWN_NAMES = 5
 # Pools of one fleet: one for each contract, and for each image that a claim has named.
 MAX_POOLS = 256
+NOT_IN_SNAPSHOTS = "a snapshot names no root of this machine; make one, and create a sandbox with it and the image"
 Reviewing = tuple[ReviewBoard, ReviewerTokens]
 
 
@@ -95,6 +96,7 @@ class LocalFleetApi:
         if request.image:
             pool, template = self._pool_of_image(pool, template, convert.image(request))
         claim = convert.claim(request, caller.username, template, traceparent)
+        _check_kept(claim)
         self._check_no_cluster(request, template)
         check_egress(claim, template)
         if template.contract == Contract.REVIEWED.value:
@@ -172,6 +174,8 @@ class LocalFleetApi:
         if self.parking is None:
             raise ClaimReason.UNIMPLEMENTED.error("cannot suspend into a snapshot: this fleet keeps none")
         known = self._fleet.scheduler.inventory.get(request.sandbox_id)
+        if known and known.claim and known.claim.image:
+            raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot suspend into a snapshot: {NOT_IN_SNAPSHOTS}")
         # What they say of it is asked while its executor is there.
         await asyncio.gather(self._witness.released(known), self._usage.released(known))
         sandbox, kept, snapshot_id = await self.parking.park(caller, request.sandbox_id, force=request.force)
@@ -366,6 +370,12 @@ def check_egress(claim: Claim, template: Template) -> None:
         why = "contract brokered allows none; offer a tool that does what is needed"
     if why:
         raise ClaimReason.INVALID_EGRESS.error(f"cannot claim with names that the sandbox may reach: {why}")
+
+
+def _check_kept(claim: Claim) -> None:
+    """Raises FleetError where a claim with an image asks to go on from a snapshot by itself."""
+    if claim.image and ("snapshot" in {claim.on_idle, claim.on_timeout} or claim.snapshot_period is not None):
+        raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot keep a sandbox with an image: {NOT_IN_SNAPSHOTS}")
 
 
 def _check_no_namespace(namespace: str, *, doing: str) -> None:
