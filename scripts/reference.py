@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 from sandfleet_executor.worker.languages import KERNEL, LANGUAGES, TOPICS, declared
 from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, SavedReason, ServiceReason
+from sandfleet_operator.api.errors import CallReason
 from sandfleet_operator.api.reasons import (
     AdmissionReason,
-    CallReason,
     ClaimReason,
     EndReason,
     GatewayReason,

@@ -65,8 +65,7 @@ async def _create(
     like: str = "",
 ) -> Made:
     from sandfleet._fleets import embedded
-    from sandfleet._fleets.claim import begun_with, claim_request
-    from sandfleet._fleets.images import image_of
+    from sandfleet._fleets.claim import begun_with, whole_request
     from sandfleet._fleets.discovery import fleet_of_claim
     from sandfleet.tools.sources import prepared_for
     from sandfleet.values.sandbox import Isolation
@@ -75,10 +74,7 @@ async def _create(
     isolation = Isolation.UNKNOWN if like else embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
     snapshot, options = await begun_with(fleet.snapshots, options)
-    request = claim_request(template, options, isolation, gang, like)
-    if root := await image_of(options):
-        request.image, request.user = root.path, root.user
-        request.image_envs.update(root.envs)
+    request = await whole_request(template, options, isolation, gang, like)
     rpc_timeout = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
     lease = options.get("timeout", None if like else DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))

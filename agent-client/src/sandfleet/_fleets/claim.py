@@ -131,6 +131,15 @@ def claim_request(
     )
 
 
+async def whole_request(
+    template: str, options: CreateOptions, isolation: Isolation, gang: api.fleet.Gang | None, like: str
+) -> api.fleet.ClaimRequest:
+    """Build the request, with the root of its image, which is unpacked at its first use. Raises InvalidArgument."""
+    from sandfleet._fleets.images import with_image
+
+    return await with_image(claim_request(template, options, isolation, gang, like), options)
+
+
 def _number(known: Mapping[str, int], word: str, what: str) -> Any:
     if word not in known:
         raise InvalidArgument(f"cannot claim with {what} {word!r}: only {', '.join(known)}", reason="InvalidArgument")

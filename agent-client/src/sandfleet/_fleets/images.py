@@ -17,6 +17,7 @@ from sandfleet.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sandfleet._wire import api
     from sandfleet.values.options import CreateOptions
 
 # A pull has no other bound.
@@ -41,14 +42,16 @@ class Root:
     envs: Mapping[str, str] = field(default_factory=dict)
 
 
-async def image_of(options: CreateOptions) -> Root | None:
-    """Return the root of the option `image`; None without one. Raises InvalidArgument."""
+async def with_image(request: api.fleet.ClaimRequest, options: CreateOptions) -> api.fleet.ClaimRequest:
+    """Write the root of the option `image` into the request of a claim. Raises InvalidArgument."""
     image, user = options.get("image", ""), options.get("user")
-    if not image:
-        if user is not None:
-            raise InvalidArgument("cannot claim with a user: only sandboxes with an image of their own have one")
-        return None
-    return await asyncio.to_thread(_root, image, user)
+    if image:
+        root = await asyncio.to_thread(_root, image, user)
+        request.image, request.user = root.path, root.user
+        request.image_envs.update(root.envs)
+    elif user is not None:
+        raise InvalidArgument("cannot claim with a user: only sandboxes with an image of their own have one")
+    return request
 
 
 def _root(image: str, user: int | str | None) -> Root:
@@ -110,9 +113,10 @@ def _with_user(root: Path, user: int | str | None, envs: Mapping[str, str]) -> R
     name = str(user or 0).partition(":")[0]
     passwd = root / "etc" / "passwd"
     # A link would be followed out of the root.
-    text = passwd.read_text(errors="replace") if passwd.is_file() and not (root / "etc").is_symlink() else ""
+    readable = passwd.is_file() and not passwd.is_symlink() and not passwd.parent.is_symlink()
+    lines = passwd.read_text(errors="replace").splitlines() if readable else []
     # name:password:number:group:comment:home:shell
-    known = [parts for line in ("" if passwd.is_symlink() else text).splitlines() if len(parts := line.split(":")) > 5]  # noqa: PLR2004
+    known = [parts for line in lines if len(parts := line.split(":")) > 5]
     found = next((parts for parts in known if name in {parts[0], parts[2]}), None)
     number = found[2] if found else {"root": "0"}.get(name, name)
     if not number.isdigit():

@@ -44,6 +44,11 @@ class ClaimReason(StrEnum):
 
     The message says which, and docs/howto/mounts.md what can be mounted.
     """
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    """There is no such root on this machine, or this fleet gives a claim no image of its own.
+
+    The message says which. On Kubernetes a template names the image.
+    """
     INVALID_EGRESS = "InvalidEgress"
     """A name of the egress list is malformed, or there are too many, or this fleet has no egress by name.
 

@@ -124,8 +124,6 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take network={self.network!r}: it is one of {', '.join(NETWORKS)}")
         if self.isolation not in ISOLATIONS:
             raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
-        if self.rootfs and (self.isolation != "namespace" or self.network != "none"):
-            raise ConfigError("cannot take rootfs: the session has no namespace of its own")
         if self.egress_socket and (self.isolation != "namespace" or self.network != "none"):
             raise ConfigError("cannot take egress_socket: without a network of its own user code has another way out")
         if self.egress_address and (self.listen is None or self.egress_socket):
@@ -139,6 +137,8 @@ class ExecutorConfig:
         self._check_declared()
 
     def _check_contract(self) -> None:
+        if self.rootfs and (self.isolation != "namespace" or self.network != "none"):
+            raise ConfigError("cannot take rootfs: the session has no namespace of its own")
         if self.contract not in CONTRACTS:
             raise ConfigError(f"cannot take contract={self.contract!r}: it is one of {', '.join(CONTRACTS)}")
         if self.brokered and self.isolation != "namespace":

@@ -6,52 +6,7 @@ docs/reference/reasons.md and the client's sandfleet/values/reasons.py are made 
 from enum import Enum
 from typing import Self
 
-from sandfleet_operator.api.errors import RETRYABLE, Code, FleetError, Problem
-
-
-class CallReason(Enum):
-    """Why a call fails: the status code, the meaning, and what the caller can do."""
-
-    value: str
-    code: Code
-    meaning: str
-    remedy: str
-
-    def __new__(cls, word: str, code: Code, meaning: str, remedy: str) -> Self:
-        one = object.__new__(cls)
-        one._value_, one.code, one.meaning, one.remedy = word, code, meaning, remedy
-        return one
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same request may succeed later without any change."""
-        return self.code in RETRYABLE
-
-    def problem(
-        self,
-        message: str,
-        subject: str = "",
-        *,
-        code: Code | None = None,
-        passing: bool = False,
-        retry_after: float | None = None,
-    ) -> Problem:
-        """`message` is "cannot X: why". `code` replaces the usual one; `passing`: what is in the way goes by itself.
-
-        `retry_after`: seconds after which it is worth trying again.
-        """
-        return Problem(code or self.code, self.value, message, subject, passing=passing, retry_after=retry_after)
-
-    def error(
-        self,
-        message: str,
-        subject: str = "",
-        *,
-        code: Code | None = None,
-        passing: bool = False,
-        retry_after: float | None = None,
-    ) -> FleetError:
-        return FleetError(self.problem(message, subject, code=code, passing=passing, retry_after=retry_after))
+from sandfleet_operator.api.errors import CallReason, Code
 
 
 class ClaimReason(CallReason):

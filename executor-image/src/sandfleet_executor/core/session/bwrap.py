@@ -174,11 +174,7 @@ def arguments(
     if host.own_network:
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
-    if host.foreign:
-        found += ["--bind", host.foreign.root, "/"]
-    else:
-        found += folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x"))
-        found += of_the_machine(host)
+    found += of_the_machine(host)
     found += ["--proc", "/proc", "--dev", "/dev"]
     if not host.own_terminals:
         found += ["--dev-bind", "/dev/pts", "/dev/pts"]
@@ -192,11 +188,8 @@ def arguments(
             found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
     linked = [path for path, _ in host.links]
-    if host.foreign:
-        found += ["--ro-bind", host.foreign.runtime, foreign.RUNTIME]
-        found += ["--ro-bind", host.foreign.packages, host.foreign.packages_mount]
     found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in (*mounts, *read_only))))
-    found += _pairs("--ro-bind", [(prefix, prefix) for prefix in host.prefixes])
+    found += _pairs("--ro-bind", of_the_interpreter(host))
     found += _pairs("--symlink", [(target, path) for path, target in host.links])
     found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
     found += writable(((workspace, WORKSPACE), *mounts)) + _pairs("--ro-bind", read_only)
@@ -206,7 +199,9 @@ def arguments(
 
 def of_the_machine(host: Host) -> list[str]:
     """Arguments that mount what programs of the machine, or of the image, need to be read."""
-    found = ["--ro-bind", "/usr", "/usr"]
+    if host.foreign:
+        return ["--bind", host.foreign.root, "/"]
+    found = [*folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x")), "--ro-bind", "/usr", "/usr"]
     for name in MERGED:
         found += (
             ["--symlink", f"usr/{name}", f"/{name}"]
@@ -218,6 +213,13 @@ def of_the_machine(host: Host) -> list[str]:
     if host.resolver:
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
     return found
+
+
+def of_the_interpreter(host: Host) -> list[tuple[str, str]]:
+    """Folders with their paths in the session."""
+    if host.foreign:
+        return [(host.foreign.runtime, foreign.RUNTIME), (host.foreign.packages, host.foreign.packages_mount)]
+    return [(prefix, prefix) for prefix in host.prefixes]
 
 
 def writable(binds: Sequence[tuple[str, str]]) -> list[str]:

@@ -17,9 +17,24 @@ MAX_ID = 65_535
 # Of the variables of an image, the first process of a session gets none that its loader or interpreter reads.
 READ_BY_OWN = ("LD_", "PYTHON", "GLIBC_", "MALLOC_")
 # What a session on a foreign root has of the variables of the others.
-KEPT = ("LANG", "LC_ALL", "MKL_NUM_THREADS", "MPLCONFIGDIR", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS")
-KEPT += ("OPENBLAS_NUM_THREADS", "PAGER", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "SANDFLEET_PACKAGES")
-KEPT += ("SANDFLEET_PYTHON", "TERM", "TMPDIR", "TZ", "XDG_CACHE_HOME")
+KEPT = (
+    "LANG",
+    "LC_ALL",
+    "MKL_NUM_THREADS",
+    "MPLCONFIGDIR",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PAGER",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONHASHSEED",
+    "SANDFLEET_PACKAGES",
+    "SANDFLEET_PYTHON",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "XDG_CACHE_HOME",
+)
 # Folders that a session mounts; none of them may be a link of the image's, which could lead out of the new root.
 PLACES = ("/proc", "/dev", "/tmp", "/workspace", RUNTIME, "/etc", "/run")  # noqa: S108 - the session's own
 

@@ -24,8 +24,20 @@ VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 # No cell imports them; together they are a third of the library.
 LEFT_OUT = ("__pycache__", "dist-packages", "ensurepip", "idlelib", "site-packages", "test", "tests", "turtledemo")
 # Wheels may ask the system for these (PEP 600), beside those that the library itself asks for.
-OF_WHEELS = ("libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libatomic.so.1", "librt.so.1", "libdl.so.2")
-OF_WHEELS += ("libpthread.so.0", "libutil.so.1", "libresolv.so.2", "libnsl.so.1", "libz.so.1", "libexpat.so.1")
+OF_WHEELS = (
+    "libatomic.so.1",
+    "libdl.so.2",
+    "libexpat.so.1",
+    "libgcc_s.so.1",
+    "libgomp.so.1",
+    "libnsl.so.1",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "librt.so.1",
+    "libstdc++.so.6",
+    "libutil.so.1",
+    "libz.so.1",
+)
 FOLDER_OF_LIBRARIES = re.compile(rb"(?<=\0)/(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?(?=\0)")
 FILES_OF_LOADER = (b"/etc/ld.so.cache", b"/etc/ld.so.preload")
 

@@ -1,7 +1,7 @@
 """The fleet's API on one machine: one template, one pool, one caller and no namespaces."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 

@@ -13,7 +13,7 @@ from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.values import Exit, ExitCode, Isolation, Sandbox, Template
 from sandfleet_operator.fleet.backend import Event, Exited, Ready
 from sandfleet_operator.fleet.local.host import HOST_COMMAND, ExecutorHost
-from sandfleet_operator.fleet.local.statedir import OwnerDir, StateDirError, remove_tree
+from sandfleet_operator.fleet.local.statedir import OwnerDir, StateDirError, remove_tree, runtimes_dir
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds
 
 # Seconds until a host that does not report the end of a stopped executor counts as broken. The host takes up to 3 s.
@@ -159,8 +159,8 @@ class LocalBackend:
         image = template.image
         if image is None:
             return None
-        cache = self._directory.runtimes
-        return {"path": image.path, "user": image.user, "envs": dict(image.envs), "runtime_dir": str(cache)}
+        runtimes = str(runtimes_dir(os.environ))
+        return {"path": image.path, "user": image.user, "envs": dict(image.envs), "runtime_dir": runtimes}
 
     async def _remove(self, workspace_id: str) -> None:
         try:

@@ -45,6 +45,12 @@ def base_dir(environ: Mapping[str, str], user_id: int) -> Path:
     return Path(environ.get("HOME") or "~").expanduser().absolute() / ".local" / "state" / "sandfleet"
 
 
+def runtimes_dir(environ: Mapping[str, str]) -> Path:
+    """Where sandboxes with another root find their Python: it outlives all fleets of this user."""
+    cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".cache"
+    return Path(cache).absolute() / "sandfleet" / "runtimes"
+
+
 def new_owner_dir(base: Path) -> Path:
     """An unused name below `base`."""
     return base / f"{PREFIX}{secrets.token_hex(3)}"
@@ -66,11 +72,6 @@ class OwnerDir:
     def egress_socket(self) -> Path:
         """Where executors connect for connections that lead out of their sessions."""
         return self.path / EGRESS_SOCKET
-
-    @property
-    def runtimes(self) -> Path:
-        """Where sandboxes with a root of their own find their Python, beside all fleets of this user."""
-        return self.path.parent / "runtimes"
 
     @property
     def keys_file(self) -> Path:

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.reasons import CallReason, ClaimReason, SuspendReason
+from sandfleet_operator.api.errors import CallReason, FleetError
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.executors.calls import IN_THE_WAY
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
 

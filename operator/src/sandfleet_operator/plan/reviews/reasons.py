@@ -1,7 +1,6 @@
 """Reviews: why one is not listed or answered."""
 
-from sandfleet_operator.api.errors import Code
-from sandfleet_operator.api.reasons import CallReason
+from sandfleet_operator.api.errors import CallReason, Code
 
 
 class ReviewReason(CallReason):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.reasons import AdmissionReason, CallReason, ClaimReason
+from sandfleet_operator.api.errors import CallReason, FleetError
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id
 from sandfleet_operator.api.values import Amount, Claim, Gang, State
 from sandfleet_operator.plan.copies import replace

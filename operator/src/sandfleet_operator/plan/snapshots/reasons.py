@@ -1,7 +1,6 @@
 """Why calls about snapshots fail."""
 
-from sandfleet_operator.api.errors import Code
-from sandfleet_operator.api.reasons import CallReason
+from sandfleet_operator.api.errors import CallReason, Code
 
 
 class SnapshotReason(CallReason):

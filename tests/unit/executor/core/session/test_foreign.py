@@ -1,0 +1,93 @@
+"""A session on a foreign root: what it is started with."""
+
+import pytest
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.errors import ConfigError
+from sandfleet_executor.core.session import bwrap, foreign
+from sandfleet_executor.core.session.foreign import Rootfs
+
+ROOTFS = {"path": "/srv/image", "runtime_dir": "/srv/cache"}
+CONFIG = {
+    "sandbox_id": "a",
+    "sandbox_uid": "b",
+    "workspace": "/w",
+    "private_dir": "/p",
+    "keys_file": "/k",
+    "socket": "/s",
+}
+FOREIGN = bwrap.Foreign("/p/root/root", "/srv/cache/runtime-1", "/srv/venv/packages", "/opt/sandfleet/packages", 1234)
+
+
+def found(**change):
+    host = bwrap.Host(
+        is_root=False,
+        merged=("bin",),
+        python="/opt/sandfleet/bin/python3.11",
+        prefixes=(),
+        worker_folder="/srv/worker",
+        own_network=True,
+        foreign=FOREIGN,
+    )
+    given = {"workspace": "/w", "tmp_bytes": 1, "user_id": None, "data_fds": [10], "info_fd": 9}
+    return bwrap.arguments(host, **given | change)
+
+
+def pairs(words, option):
+    return [tuple(words[at + 1 : at + 3]) for at, word in enumerate(words) if word == option]
+
+
+def test_the_machine_lends_nothing_but_the_runtime_the_packages_and_the_worker():
+    words = found()
+    assert pairs(words, "--bind") == [("/p/root/root", "/"), ("/w", "/workspace")]
+    assert pairs(words, "--ro-bind") == [
+        ("/srv/cache/runtime-1", "/opt/sandfleet"),
+        ("/srv/venv/packages", "/opt/sandfleet/packages"),
+        ("/srv/worker", "/opt/sandfleet/_sandfleet_worker"),
+    ]
+    assert "--ro-bind-try" not in words
+    # Every mount is above the root's, which would cover it otherwise.
+    assert words.index("/p/root/root") < min(words.index(word) for word in ("--proc", "--tmpfs", "--ro-bind"))
+
+
+def test_code_is_the_user_of_the_image_and_may_change_the_root():
+    words = found()
+    assert words[words.index("--uid") + 1] == words[words.index("--gid") + 1] == "1234"
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--remount-ro"] == ["/dev"]
+
+
+def test_variables_of_the_image_count_before_those_of_each_session():
+    rootfs = Rootfs(**ROOTFS, user=7, envs={"LANG": "de_DE", "PATH": "/app"})
+    made = foreign.environment(rootfs, {"LANG": "C.UTF-8", "TZ": "UTC"})
+    assert (made["LANG"], made["PATH"], made["TZ"], made["HOME"]) == ("de_DE", "/app", "UTC", "/workspace")
+    assert foreign.environment(Rootfs(**ROOTFS), {})["HOME"] == "/root"
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "GLIBC_TUNABLES"])
+def test_the_first_process_gets_nothing_that_its_loader_or_interpreter_reads(name):
+    assert foreign.of_first_process({name: "/image", "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"path": "srv"},
+        {"path": 7},
+        {"runtime_dir": ""},
+        {"user": -1},
+        {"user": 65_536},
+        {"user": True},
+        {"size_limit": 0},
+    ],
+)
+def test_a_wrong_root_is_refused(wrong):
+    with pytest.raises(ConfigError, match=f"cannot take rootfs {next(iter(wrong))}="):
+        ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS | wrong})
+
+
+def test_a_root_needs_a_namespace():
+    assert ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS}).rootfs == Rootfs(**ROOTFS)
+    assert ExecutorConfig.parse(CONFIG | {"rootfs": None}).rootfs is None
+    with pytest.raises(ConfigError, match="no namespace of its own"):
+        ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS, "isolation": "none"})
+    with pytest.raises(ConfigError, match="unknown rootfs mode"):
+        ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS | {"mode": "rw"}})
