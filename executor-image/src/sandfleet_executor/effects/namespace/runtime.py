@@ -1,4 +1,4 @@
-"""The interpreter of this process as a folder that runs below any root: with its loader, its libraries and nothing else.
+"""The interpreter of this process as a folder that runs below any root, with its loader and its libraries.
 
 A foreign root has another C library, or none. So the session's own processes run a copy that finds everything in one
 folder: the name of the loader in the program, and the folders that the loader searches, are texts in both files, and

@@ -1,7 +1,7 @@
 """The first program of a session namespace that root made: gives up root, then becomes the spawner.
 
-Run as a script: enter.py UID INNER INODES PROGRAM [ARG…]. INODES is the most files in /tmp, and in /dev/shm. On the host
-the processes have the uid UID; inside they see themselves as uid INNER. It imports nothing of the worker.
+Run as a script: enter.py UID INNER INODES PROGRAM [ARG…]. INODES is the most files in /tmp, and in /dev/shm. On
+the host the processes have the uid UID; inside they see themselves as uid INNER. It imports nothing of the worker.
 """
 
 import ctypes

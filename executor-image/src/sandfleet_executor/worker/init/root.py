@@ -2,8 +2,8 @@
 
 Run as a script: root.py LOWER FOLDER BYTES OWNER PLACES PROGRAM [ARG…]. The root is at FOLDER/root, for this process
 alone. PLACES are folders, separated by colons, that are made where they are missing, or where a link stands in their
-place. Started by root, each file of LOWER is shown as OWNER's; otherwise all are this user's already. It imports nothing
-of the worker.
+place. Started by root, each file of LOWER is shown as OWNER's; otherwise all are this user's already. The worker is not
+imported.
 """
 
 import ctypes
