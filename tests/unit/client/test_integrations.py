@@ -3,9 +3,9 @@
 from importlib import import_module
 
 import pytest
-from sandfleet import CommandResult, Execution, InvalidArgument, Outcome, SandboxEnded
+from sandfleet import CommandResult, Execution, FileNotFound, InvalidArgument, Outcome, SandboxEnded
 from sandfleet.errors import SandboxError
-from sandfleet.integrations._base import mapped, needed, not_lost
+from sandfleet.integrations._base import mapped, mapping, needed, not_lost
 
 
 class TheirError(Exception):
@@ -47,3 +47,18 @@ def test_only_what_the_platform_has_lost_is_raised(kind: type[Execution] | type[
                 not_lost(ended)
         else:
             assert not_lost(ended) is ended
+
+
+@pytest.mark.parametrize(
+    "failure", [SandboxEnded("cannot write: it has ended"), FileNotFound("cannot read: it is absent")]
+)
+async def test_a_whole_async_call_is_mapped_and_errors_of_files_pass(failure: Exception) -> None:
+    @mapping(TheirError)
+    async def call(number: int, *, fails: bool) -> int:
+        if fails:
+            raise failure
+        return number
+
+    assert await call(7, fails=False) == 7
+    with pytest.raises(TheirError if isinstance(failure, SandboxError) else FileNotFoundError):
+        await call(7, fails=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from sandfleet.errors import SandboxError
 from sandfleet.values.execution import CommandResult, Execution, Outcome
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Ended = TypeVar("Ended", Execution, CommandResult)
 
 
@@ -34,6 +37,22 @@ def mapped(error_of_framework: Callable[[str], Exception]) -> Iterator[None]:
         yield
     except SandboxError as error:
         raise error_of_framework(f"the sandbox failed, which is no fault of the code: {error}") from error
+
+
+def mapping(
+    error_of_framework: Callable[[str], Exception],
+) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Decorate a whole async call: its failures of the platform are `mapped`."""
+
+    def decorate(call: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        @wraps(call)
+        async def calling(*args: P.args, **options: P.kwargs) -> R:
+            with mapped(error_of_framework):
+                return await call(*args, **options)
+
+        return calling
+
+    return decorate
 
 
 def not_lost(ended: Ended) -> Ended:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from sandfleet import AsyncSandbox, Outcome
-from sandfleet.integrations._base import needed, not_lost
+from sandfleet.integrations._base import mapping, needed, not_lost
 
 with needed("inspect", "inspect_ai"):
     from inspect_ai.util import (
         ExecResult,
         OutputLimitExceededError,
         SandboxEnvironment,
+        SandboxUnavailableError,
         SandboxUserUnsupportedError,
         sandboxenv,
     )
     from inspect_ai.util._sandbox.limits import SandboxEnvironmentLimits
 
 NOT_EXECUTABLE = 126
+
+platform = mapping(SandboxUnavailableError)
 
 
 @sandboxenv(name="sandfleet")
@@ -28,14 +31,17 @@ class SandfleetEnvironment(SandboxEnvironment):
         self.sandbox = sandbox
 
     @classmethod
+    @platform
     async def sample_init(cls, *_: Any) -> dict[str, SandboxEnvironment]:
         return {"default": cls(await AsyncSandbox.create(keep_alive=True))}
 
     @classmethod
+    @platform
     async def sample_cleanup(cls, _task: str, _config: Any, environments: dict[str, Any], _interrupted: bool) -> None:
         for environment in environments.values():
             await environment.sandbox.kill()
 
+    @platform
     async def exec(
         self,
         cmd: list[str],
@@ -47,7 +53,7 @@ class SandfleetEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a program. Raises SandboxError where the platform fails, which ends the sample with an error."""
+        """Run a program. Raises SandboxUnavailableError where the platform fails."""
         if user is not None:
             raise SandboxUserUnsupportedError("every command runs as the sandbox's one user")
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
@@ -69,9 +75,11 @@ class SandfleetEnvironment(SandboxEnvironment):
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, run.stdout)
         return ExecResult(run.exit_code == 0, run.exit_code, run.stdout, run.stderr)
 
+    @platform
     async def write_file(self, file: str, contents: str | bytes) -> None:
         await self.sandbox.files.write(file, contents)
 
+    @platform
     async def read_file(self, file: str, text: bool = True) -> Any:
         found = await self.sandbox.files.get_info(file)
         if found.size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:

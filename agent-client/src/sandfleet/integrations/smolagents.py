@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Unpack
 
 from sandfleet import Execution, Sandbox
@@ -39,12 +40,13 @@ class SandfleetExecutor(RemotePythonExecutor):
     ) -> None:
         super().__init__(list(additional_imports), logger or AgentLogger(), allow_pickle)
         options.setdefault("keep_alive", True)
-        self.sandbox = Sandbox.create(**options)
+        with self._mapped():
+            self.sandbox = Sandbox.create(**options)
         self.installed_packages = list(additional_imports)
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
         """Run one action. Raises AgentError for what the code did, and its AgentExecutionError for the platform."""
-        with mapped(lambda why: AgentExecutionError(why, self.logger)):
+        with self._mapped():
             execution = not_lost(self.sandbox.run_code(code))
         logs, error = execution.logs.stdout, execution.error
         if error is not None and error.name == self.FINAL_ANSWER_EXCEPTION:
@@ -56,9 +58,13 @@ class SandfleetExecutor(RemotePythonExecutor):
 
     def cleanup(self) -> None:
         """End the sandbox."""
-        self.sandbox.kill()
+        with self._mapped():
+            self.sandbox.kill()
 
     delete = cleanup
+
+    def _mapped(self) -> AbstractContextManager[None]:
+        return mapped(lambda why: AgentExecutionError(why, self.logger))
 
 
 def _value(execution: Execution) -> Any:

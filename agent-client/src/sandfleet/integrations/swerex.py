@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from sandfleet import AsyncSandbox, Outcome
-from sandfleet.integrations._base import mapped, needed, not_lost
+from sandfleet.integrations._base import mapping, needed, not_lost
 from sandfleet.values.execution import Context
 
 with needed("swerex", "swerex"):
     from swerex import exceptions
     from swerex.runtime import abstract as rex
+
+platform = mapping(exceptions.SwerexException)
 
 
 class SandfleetRuntime(rex.AbstractRuntime):
@@ -21,19 +23,20 @@ class SandfleetRuntime(rex.AbstractRuntime):
     async def is_alive(self, *, timeout: float | None = None) -> rex.IsAliveResponse:
         return rex.IsAliveResponse(is_alive=bool(await self.sandbox.health()))
 
+    @platform
     async def create_session(self, request: Any) -> Any:
         if request.session in self.contexts:
             raise exceptions.SessionExistsError(request.session)
         self.contexts[request.session] = await self.sandbox.create_context(language="bash")
         return rex.CreateBashSessionResponse()
 
+    @platform
     async def run_in_session(self, action: Any) -> Any:
         context = self._context(action.session)
         if isinstance(action, rex.BashInterruptAction):
             await self.sandbox.interrupt(context)
             return rex.BashObservation()
-        with mapped(exceptions.SwerexException):
-            run = not_lost(await self.sandbox.run_code(action.command, context=context, timeout=action.timeout))
+        run = not_lost(await self.sandbox.run_code(action.command, context=context, timeout=action.timeout))
         if run.outcome is Outcome.TIMEOUT:
             raise exceptions.CommandTimeoutError(run.message)
         if run.error is not None and run.error.name == "SyntaxError":
@@ -44,6 +47,7 @@ class SandfleetRuntime(rex.AbstractRuntime):
             raise exceptions.NonZeroExitCodeError(f"exit code {code}: {action.error_msg}")
         return rex.BashObservation(output=run.logs.stdout + run.logs.stderr, exit_code=code)
 
+    @platform
     async def close_session(self, request: Any) -> Any:
         await self.sandbox.delete_context(self._context(request.session))
         del self.contexts[request.session]
@@ -54,27 +58,31 @@ class SandfleetRuntime(rex.AbstractRuntime):
             raise exceptions.SessionDoesNotExistError(session)
         return self.contexts[session]
 
+    @platform
     async def execute(self, command: rex.Command) -> rex.CommandResponse:
         options = {"timeout": command.timeout, "envs": command.env, "merge_output": command.merge_output_streams}
-        with mapped(exceptions.SwerexException):
-            run = not_lost(await self.sandbox.commands.run(command.command, cwd=command.cwd or "", **options))
+        run = not_lost(await self.sandbox.commands.run(command.command, cwd=command.cwd or "", **options))
         if run.outcome is Outcome.TIMEOUT:
             raise exceptions.CommandTimeoutError(run.message)
         if command.check and run.exit_code:
             raise exceptions.NonZeroExitCodeError(run.stderr)
         return rex.CommandResponse(stdout=run.stdout, stderr=run.stderr, exit_code=run.exit_code)
 
+    @platform
     async def read_file(self, request: rex.ReadFileRequest) -> rex.ReadFileResponse:
         return rex.ReadFileResponse(content=await self.sandbox.files.read(request.path))
 
+    @platform
     async def write_file(self, request: rex.WriteFileRequest) -> rex.WriteFileResponse:
         await self.sandbox.files.write(request.path, request.content)
         return rex.WriteFileResponse()
 
+    @platform
     async def upload(self, request: rex.UploadRequest) -> rex.UploadResponse:
         await self.sandbox.files.upload(Path(request.source_path), request.target_path)
         return rex.UploadResponse()
 
+    @platform
     async def close(self) -> rex.CloseResponse:
         await self.sandbox.kill()
         return rex.CloseResponse()
