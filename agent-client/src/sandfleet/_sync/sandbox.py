@@ -536,10 +536,7 @@ class Sandbox:
         return run(self._async.rollback(snapshot, force=force))
 
     def get_egress(self) -> EgressReport:
-        """Return what the sandbox may reach by name, and what its programs have reached or were refused.
-
-        Raises SandboxEnded, NotSupported (the fleet has no egress by name).
-        """
+        """Return what the sandbox may reach by name, has reached and was refused. Raises SandboxEnded, NotSupported."""
         return run(self._async.get_egress())
 
     def set_egress(self, egress: Egress | Sequence[str]) -> None:
@@ -562,9 +559,8 @@ class Sandbox:
 
         port        on the sandbox's loopback; whether a program listens there is found out with each connection.
         local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
-                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
-                    the sandbox. The program that connected sees a reset.
+        on_error    called with each SandfleetError that ended a connection, which is reset (PreconditionFailed: no
+                    program listens, …), in the thread of the event loop: the sync class must not call the sandbox.
 
         Raises InvalidArgument (no such port), OSError (the local port is taken).
         """
@@ -575,6 +571,13 @@ class Sandbox:
     def get_host(self, port: int) -> str:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return run(self._async.get_host(port))
+
+    def get_url(self, port: int, *, expires: float = 3600.0) -> str:
+        """Return a link for browsers of this machine to a port of the sandbox; it opens the port for `expires` seconds.
+
+        Raises PreconditionFailed while no `sandfleet serve` runs, InvalidArgument (no such port; a cluster's sandbox).
+        """
+        return run(self._async.get_url(port, expires=expires))
 
     def usage(self) -> SandboxUsage:
         """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
@@ -593,8 +596,5 @@ class Sandbox:
         return run(self._async.environment())
 
     def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
-
-        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
-        """
+        """Return whether the sandbox can run code now. Nothing is raised, and no session is woken or kept awake."""
         return run(self._async.health())

@@ -38,6 +38,7 @@ _COMMANDS = {
     ),
     "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox, or in a fresh one that ends with it"),
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
+    "serve": ("sandfleet.cli.serve", "serve previews of what runs in sandboxes to browsers of this machine"),
     "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
     "queue": ("sandfleet.cli.fleets.queue", "list queues, show how full they are, and explain claims in them"),
     "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, or what a reason means: QuotaReached, say"),
@@ -64,7 +65,7 @@ _COMMANDS = {
 }
 # The help lists the commands by what a person wants to do; each stands in one group.
 _GROUPS = {
-    "run": ("run", "create", "shell", "cp", "forward", "jupyter", "mcp", "demo", "eval"),
+    "run": ("run", "create", "shell", "cp", "forward", "serve", "jupyter", "mcp", "demo", "eval"),
     "look": ("sandboxes", "trace", "report", "journal", "reviews", "doctor"),
     "data": ("snapshot", "skills", "egress"),
     "fleet": ("dev", "pool", "queue", "explain", "completion"),

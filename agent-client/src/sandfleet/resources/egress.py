@@ -22,10 +22,7 @@ class HasEgress:
 
     @checked
     async def get_egress(self) -> EgressReport:
-        """Return what the sandbox may reach by name, and what its programs have reached or were refused.
-
-        Raises SandboxEnded, NotSupported (the fleet has no egress by name).
-        """
+        """Return what the sandbox may reach by name, has reached and was refused. Raises SandboxEnded, NotSupported."""
         fleet: Any = self._link.fleet
         report: EgressReport = await fleet.get_egress(self._link.sandbox_id)
         return report

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandfleet._arguments import checked
+from sandfleet.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,9 +35,8 @@ class HasPorts:
 
         port        on the sandbox's loopback; whether a program listens there is found out with each connection.
         local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
-                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
-                    the sandbox. The program that connected sees a reset.
+        on_error    called with each SandfleetError that ended a connection, which is reset (PreconditionFailed: no
+                    program listens, …), in the thread of the event loop: the sync class must not call the sandbox.
 
         Raises InvalidArgument (no such port), OSError (the local port is taken).
         """
@@ -45,6 +46,18 @@ class HasPorts:
     async def get_host(self, port: int) -> str:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return await self._forwards.host(port)
+
+    @checked
+    async def get_url(self, port: int, *, expires: float = 3600.0) -> str:
+        """Return a link for browsers of this machine to a port of the sandbox; it opens the port for `expires` seconds.
+
+        Raises PreconditionFailed while no `sandfleet serve` runs, InvalidArgument (no such port; a cluster's sandbox).
+        """
+        from sandfleet.resources import links
+
+        if not 1 <= port <= links.MOST_PORT:
+            raise InvalidArgument(f"cannot link to port {port}: it has to be 1 to {links.MOST_PORT}")
+        return links.url(links.Place(port, self._link.sandbox_id), int(time.time() + expires))
 
 
 class HasUsage:
@@ -75,8 +88,5 @@ class HasUsage:
         return await self._link.environment()
 
     async def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised.
-
-        Asking neither wakes a session that sleeps (`on_idle`) nor keeps one awake.
-        """
+        """Return whether the sandbox can run code now. Nothing is raised, and no session is woken or kept awake."""
         return await self._link.health()

@@ -25,6 +25,17 @@ _MOST_CONNECTIONS = 128
 _BACKLOG = 128
 
 
+async def tunnel(link: Link, port: int) -> Pipe:
+    """Open a connection to a port in the sandbox. Raises SandfleetError."""
+
+    async def attempt(connection: Connection) -> Pipe:
+        # The stubs expect the requests here; they are written to the call instead.
+        call = connection.port.Tunnel(None, metadata=connection.metadata())
+        return await Pipe.open(call, api.port.TunnelRequest, api.port.TunnelOpen(port=port), link.rpc_timeout)
+
+    return await link.run(attempt, resend=False)
+
+
 class AsyncForward:
     """A port of this machine that leads to a port of the sandbox. Each connection opens a new one in the sandbox."""
 
@@ -86,15 +97,7 @@ class AsyncForward:
                 await said
 
     async def _open(self) -> Pipe:
-        """Open a connection in the sandbox. Raises SandfleetError."""
-
-        async def attempt(connection: Connection) -> Pipe:
-            # The stubs expect the requests here; they are written to the call instead.
-            call = connection.port.Tunnel(None, metadata=connection.metadata())
-            first = api.port.TunnelOpen(port=self._port)
-            return await Pipe.open(call, api.port.TunnelRequest, first, self._link.rpc_timeout)
-
-        return await self._link.run(attempt, resend=False)
+        return await tunnel(self._link, self._port)
 
 
 class Forwards:
