@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The suites of frameworks against adapters of ours: run.sh [suite...] [-- arguments for pytest].
+# The suites of frameworks against adapters of ours: run.sh [suite...] [-- arguments for pytest]. Whole suites write
+# their rows of docs/reference/integrations.md.
 # Each has a virtual environment of its own in the cache, made when its requirements change.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -39,6 +40,8 @@ environment() { # suite → the folder of its virtual environment, with the sdis
 suites=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do suites+=("$1") && shift; done
 [ "${1:-}" = -- ] && shift
+# A part of a suite writes no row of the page.
+whole=$([ $# -gt 0 ] || echo yes)
 [ ${#suites[@]} -gt 0 ] || suites=(langchain inspect swerex smolagents)
 failed=0
 for name in "${suites[@]}"; do
@@ -47,6 +50,9 @@ for name in "${suites[@]}"; do
     PYTHONDONTWRITEBYTECODE=1 \
         PYTHONPATH=agent-client/src:executor-image/src:operator/src:proto/gen:$folder/sources \
         "$folder/bin/python" -m pytest -q -c $here/pytest.ini --rootdir "$here/$name" --confcutdir "$here/$name" \
-        "$here/$name" "$@" || failed=1
+        "$here/$name" --junitxml "$folder/report.xml" "$@" || failed=1
+    if [ -n "$whole" ] && [ "$name" != jupyterlab ]; then
+        "$folder/bin/python" $here/row.py "$name" "$folder/report.xml"
+    fi
 done
 exit $failed
