@@ -199,7 +199,7 @@ def test_an_address_of_the_sixth_version_is_put_in_brackets(kubectl: Kubectl) ->
         ({"configmap": None}, r"`kubectl get configmap sandfleet-ca .* failed: error: You must be logged in"),
         (
             {"configmap": {"error": "The connection to the server localhost:8080 was refused"}},
-            "refused; .* set KUBECONFIG",
+            "kubectl knows no cluster: set KUBECONFIG",
         ),
         ({"configmap": {"error": 'configmaps "sandfleet-ca" not found'}}, "not found; .* SANDFLEET_NAMESPACE"),
         ({"configmap": "no json"}, "kubectl did not answer with an object"),
