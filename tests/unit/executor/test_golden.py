@@ -76,7 +76,16 @@ def test_a_saved_state_is_listed_and_read(tmp_path):
 
 def test_a_configuration_is_taken_with_all_its_keys():
     values = json.loads((GOLDEN / "config.json").read_text())
-    newer = {"contract", "egress_address", "egress_pod", "egress_socket", "keys_authority", "mounts", "preload"}
+    newer = {
+        "contract",
+        "egress_address",
+        "egress_pod",
+        "egress_socket",
+        "keys_authority",
+        "mounts",
+        "preload",
+        "rootfs",
+    }
     assert set(values) == set(ExecutorConfig.__dataclass_fields__) - {"socket"} - newer
     # The manifest of a pod names who signs its keys in a variable of its own.
     config = ExecutorConfig.parse(values | {"keys_authority": "a-key"})

@@ -20,6 +20,8 @@ with needed("inspect", "inspect_ai"):
 
 NOT_EXECUTABLE = 126
 
+# Of a call of a tool, Inspect makes an answer to the model out of its own error, and the sample would be scored as if the
+# model had failed. A failure in the middle stays a SandboxError, which ends the sample with an error.
 platform = mapping(SandboxUnavailableError)
 
 
@@ -41,7 +43,6 @@ class SandfleetEnvironment(SandboxEnvironment):
         for environment in environments.values():
             await environment.sandbox.kill()
 
-    @platform
     async def exec(
         self,
         cmd: list[str],
@@ -53,7 +54,7 @@ class SandfleetEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a program. Raises SandboxUnavailableError where the platform fails."""
+        """Run a program."""
         if user is not None:
             raise SandboxUserUnsupportedError("every command runs as the sandbox's one user")
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
@@ -75,11 +76,9 @@ class SandfleetEnvironment(SandboxEnvironment):
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, run.stdout)
         return ExecResult(run.exit_code == 0, run.exit_code, run.stdout, run.stderr)
 
-    @platform
     async def write_file(self, file: str, contents: str | bytes) -> None:
         await self.sandbox.files.write(file, contents)
 
-    @platform
     async def read_file(self, file: str, text: bool = True) -> Any:
         found = await self.sandbox.files.get_info(file)
         if found.size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
