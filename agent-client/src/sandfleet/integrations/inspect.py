@@ -20,8 +20,8 @@ with needed("inspect", "inspect_ai"):
 
 NOT_EXECUTABLE = 126
 
-# Of a call of a tool, Inspect makes an answer to the model out of its own error, and the sample would be scored as if the
-# model had failed. A failure in the middle stays a SandboxError, which ends the sample with an error.
+# Inspect turns its own error into the tool's answer, in the middle of a sample, which would then be scored as if the model
+# had failed. So there a SandboxError stays one, and ends the sample with an error.
 platform = mapping(SandboxUnavailableError)
 
 
