@@ -20,8 +20,8 @@ with needed("inspect", "inspect_ai"):
 
 NOT_EXECUTABLE = 126
 
-# Inspect turns its own error into the tool's answer, in the middle of a sample, which would then be scored as if the model
-# had failed. So there a SandboxError stays one, and ends the sample with an error.
+# Inspect turns its own error into the tool's answer in the middle of a sample, which is then scored as if the model had
+# failed. So there a SandboxError stays one, and ends the sample with an error.
 platform = mapping(SandboxUnavailableError)
 
 
