@@ -38,12 +38,12 @@ _MOST_LINES_NAMED = 10
 _MOST_KEPT = 16
 _KEPT = "/tmp/toolkit"  # noqa: S108  a folder of the sandbox
 _JSON_TYPES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
-# What a model can mend by another call. All else is the platform's, and is raised.
+# A model can mend these by another call. All other errors are the platform's, and are raised.
 _MENDABLE = (FileError, InvalidArgument, LimitReached)
 
 
 class ToolText(str):
-    """What a tool says, as a model is to read it. `is_error`: the call was refused, and the text says why."""
+    """The text of a tool, as a model is to read it. `is_error`: the call was refused, and the text says why."""
 
     __slots__ = ("is_error",)
     is_error: bool
@@ -58,7 +58,8 @@ class _Tools:
     """The tools themselves. What they return is bounded by `limit`, in characters."""
 
     def __init__(self, sandbox: AsyncSandbox, limit: int) -> None:
-        self._sandbox, self._limit = sandbox, limit
+        self._sandbox = sandbox
+        self._limit = limit
         self._kept: deque[str] = deque()
 
     async def run_code(
@@ -168,8 +169,12 @@ class _Window:
     """The lines of a file that are shown: `count` from line `first` on, in at most `limit` characters."""
 
     def __init__(self, first: int, count: int, limit: int) -> None:
-        self.first, self.count, self.limit = first, count, limit
-        self.line, self.text, self.more = 1, "", False
+        self.first = first
+        self.count = count
+        self.limit = limit
+        self.line = 1
+        self.text = ""
+        self.more = False
 
     async def fill(self, path: str, chunks: AsyncIterator[bytes]) -> None:
         """Take what it shows, and look whether there is more."""
@@ -245,7 +250,7 @@ def _nearly(text: str, old: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolSchema:
-    """What a model is told of one tool; `parameters` is the JSON schema of its arguments."""
+    """The words by which a model knows one tool; `parameters` is the JSON schema of its arguments."""
 
     name: str
     description: str
@@ -253,14 +258,15 @@ class ToolSchema:
 
 
 class _Kit:
-    """What both kinds of toolkit have."""
+    """Both kinds of toolkit have this part."""
 
     def __init__(self, tools: _Tools, functions: Mapping[str, Callable[..., Any]]) -> None:
-        self._tools, self._functions = tools, functions
+        self._tools = tools
+        self._functions = functions
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """What a model is told of each tool, for what is not below."""
+        """The tools for any other API of models."""
         return tuple(_schema(getattr(self._tools, name)) for name in self._functions)
 
     @property

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # A pull has no other bound.
 _SECONDS = 3600.0
-_FOLDER = ("/", "./", "../", "~/", ".")
+_FOLDER = ("/", "./", "../", "~/")
 # Files of the image become this user's: a session shows them as its own. Devices are the machine's.
 _UNPACK = """
 container=$(buildah from --quiet "$1")
@@ -39,7 +39,7 @@ class Root:
 
     path: str
     user: int
-    envs: Mapping[str, str] = field(default_factory=dict)
+    envs: Mapping[str, str]
 
 
 async def with_image(request: api.fleet.ClaimRequest, options: CreateOptions) -> api.fleet.ClaimRequest:
@@ -47,7 +47,8 @@ async def with_image(request: api.fleet.ClaimRequest, options: CreateOptions) ->
     image, user = options.get("image", ""), options.get("user")
     if image:
         root = await asyncio.to_thread(_root, image, user)
-        request.image, request.user = root.path, root.user
+        request.image = root.path
+        request.user = root.user
         request.image_envs.update(root.envs)
     elif user is not None:
         raise InvalidArgument("cannot claim with a user: only sandboxes with an image of their own have one")
@@ -69,7 +70,7 @@ def _root(image: str, user: int | str | None) -> Root:
 
 def _kind(archive: Path) -> str:
     """Return the word of buildah for an archive; both are tar files."""
-    listed = _run(["tar", "-tf", str(archive), "oci-layout"], check=False)
+    listed = _run(["tar", "-tf", str(archive), "oci-layout"])
     return "oci-archive" if listed.returncode == 0 else "docker-archive"
 
 
@@ -86,7 +87,7 @@ def _unpacked(source: str, image: str) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as work:
         around = [] if os.geteuid() == 0 else ["buildah", "unshare"]
-        done = _run([*around, "sh", "-euc", _UNPACK, "sh", source, work], check=False)
+        done = _run([*around, "sh", "-euc", _UNPACK, "sh", source, work])
         if done.returncode:
             why = done.stderr.strip().splitlines()[-1:] or ["buildah gave no reason"]
             raise InvalidArgument(f"cannot unpack the image {image}: {why[0]}", subject=image)
@@ -130,5 +131,5 @@ def _with_user(root: Path, user: int | str | None, envs: Mapping[str, str]) -> R
     return Root(str(root), int(number), {**home, **envs})
 
 
-def _run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=check, timeout=_SECONDS)
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
