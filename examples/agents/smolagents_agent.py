@@ -1,12 +1,27 @@
-"""A smolagents CodeAgent whose actions run in a sandbox. The model is scripted: put yours in its place."""
+"""A smolagents CodeAgent: its actions run in a sandbox, its tools in this process. The model is scripted."""
 
 from typing import Any
 
 from sandfleet.integrations.smolagents import SandfleetExecutor
-from smolagents import CodeAgent, Model
+from smolagents import CodeAgent, Model, tool
 from smolagents.models import ChatMessage, MessageRole
 
-ACTIONS = ("<code>\norders = [12, 30]\nprint(len(orders))\n</code>", "<code>\nfinal_answer(sum(orders))\n</code>")
+ORDERS = {"ann": [12, 30], "bob": [7]}
+ACTIONS = (
+    "<code>\norders = find_orders('ann')\nprint(len(orders))\n</code>",
+    "<code>\nfinal_answer(sum(orders))\n</code>",
+)
+
+
+@tool
+def find_orders(customer: str) -> list[int]:
+    """Find the orders of a customer.
+
+    Args:
+        customer: The name of the customer.
+
+    """
+    return ORDERS[customer]
 
 
 class Scripted(Model):
@@ -22,8 +37,8 @@ class Scripted(Model):
 
 def main() -> object:
     """Run the agent. The sandbox ends with it."""
-    with CodeAgent(tools=[], model=Scripted(), executor=SandfleetExecutor()) as agent:
-        return agent.run("How much are all orders?")
+    with CodeAgent(tools=[find_orders], model=Scripted(), executor=SandfleetExecutor()) as agent:
+        return agent.run("How much are all orders of Ann?")
 
 
 if __name__ == "__main__":
