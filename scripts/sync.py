@@ -53,6 +53,7 @@ INTERNAL = {
     "ask",
     "begin",
     "check_gateway",
+    "connection",
     "keeping_heads",
     "get_within",
     "sign_journal",

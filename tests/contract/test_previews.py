@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from sandfleet._fleets.embedded import Options, Process
 from sandfleet.errors import InvalidArgument, PreconditionFailed, ServiceNotReadyError
 from sandfleet.resources import links
 from sandfleet.values.services import http as answers_http
+from support.client.http_door import serving
 
 pytest.importorskip("uvicorn")
 APP = Path(__file__).parents[1] / "support/preview_app.py"
@@ -37,20 +37,9 @@ def state(tmp_path_factory):
         fleet.stop()
 
 
-@contextmanager
-def serving(*words):
-    command = [sys.executable, "-m", "sandfleet", "serve", "--port", "0", "--json", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process, int(json.loads(process.stdout.readline())["address"].partition(":")[2])
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture(scope="module")
 def port(state):
-    with serving() as (_, found):
+    with serving() as (_, found, _key):
         yield found
 
 
@@ -347,7 +336,7 @@ def test_requests_end_after_sigterm_and_links_with_their_server(sandbox, place, 
     monkeypatch.setenv("SANDFLEET_STATE", str(tmp_path))
     with pytest.raises(PreconditionFailed, match="sandfleet serve"):
         sandbox.get_url(8000)
-    with serving() as (process, port):
+    with serving() as (process, port, _key):
         second = subprocess.run(
             [sys.executable, "-m", "sandfleet", "serve", "--port", "0"], capture_output=True, text=True, check=False
         )

@@ -160,6 +160,11 @@ class AsyncFleet:
         return self._connection.address
 
     @property
+    def connection(self) -> FleetConnection:
+        """The connection that its calls use."""
+        return self._connection
+
+    @property
     def namespace(self) -> str:
         """The namespace of its sandboxes, unless a call names another; "" on one machine."""
         return self._namespace

@@ -67,6 +67,13 @@ def detail(error: api.aio.AioRpcError) -> api.common.ErrorDetail | None:
     return None
 
 
+def code_of(error: errors.SandfleetError) -> str:
+    """Return the code that a server has for an error which no call has raised."""
+    if isinstance(error, errors.SandboxEnded):
+        return "NOT_FOUND"
+    return next((code for code, kind in _BY_CODE.items() if isinstance(error, kind)), "UNKNOWN")
+
+
 def told_pause(error: api.aio.AioRpcError) -> float | None:
     """Return the seconds after which the server allows another attempt; None if it has not said any.
 

@@ -63,6 +63,7 @@ INNER = {
     "review_call",
     "open_resumed",
     "wake",
+    "connection",
     "keeping_heads",
     "list_within",
     "get_within",

@@ -38,6 +38,15 @@ class Asked:
         """Return all values of a header."""
         return [value for other, value in self.headers if other == name]
 
+    def first(self, name: bytes) -> str:
+        """Return the first value of a header; "" if there is none."""
+        return next((value.decode("latin-1") for value in self.all(name)), "")
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition(b"?")[0].decode("latin-1")
+
     @property
     def host(self) -> str:
         """The Host header; "" unless there is exactly one."""

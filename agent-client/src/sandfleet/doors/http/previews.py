@@ -37,8 +37,7 @@ class Previews:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
-        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        asked = Asked(scope["method"].encode(), target, scope["headers"], scope["client"][0])
+        asked = head_of(scope)
         request_id = uuid.uuid4().hex.encode()
         goal = self.goal(asked)
         if isinstance(goal, Place):
@@ -77,6 +76,12 @@ class Previews:
             return Answer(502, str(error))
         log = await self.sandboxes.log_end(place.sandbox_id)
         return Answer(502, f"No program listens on port {place.port} of the sandbox.\n\n{log}".rstrip())
+
+
+def head_of(scope: Message) -> Asked:
+    """Return the head of a request."""
+    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    return Asked(scope["method"].encode(), target, scope["headers"], scope["client"][0])
 
 
 class _Exchange:

@@ -58,6 +58,11 @@ class _Entry:
         self.link = link
         self.uses = 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether there is no link."""
+        return self.link.done() and (self.link.cancelled() or self.link.exception() is not None)
+
 
 class Sandboxes:
     """All sandboxes to which requests go."""
@@ -66,26 +71,32 @@ class Sandboxes:
         self._entries: dict[str, _Entry] = {}
 
     @asynccontextmanager
-    async def dialled(self, sandbox_id: str, port: int) -> AsyncIterator[Stream]:
-        """Connect to a port. Raises SandfleetError."""
+    async def linked(self, sandbox_id: str) -> AsyncIterator[Link]:
+        """Use the link to a sandbox. Raises SandfleetError."""
         entry = await self._entry(sandbox_id)
         entry.uses += 1
         try:
-            link = await asyncio.shield(entry.link)
-            stream = await _stream(await tunnel(link, port))
-            try:
-                yield stream
-            finally:
-                await stream.close()
-        except (SandboxEnded, SandboxSuspended, UnavailableError):
+            yield await asyncio.shield(entry.link)
+        except SandfleetError as error:
             # The next request looks for it again, and wakes it if it sleeps.
-            if self._entries.get(sandbox_id) is entry:
+            is_lost = isinstance(error, SandboxEnded | SandboxSuspended | UnavailableError) or entry.failed
+            if is_lost and self._entries.get(sandbox_id) is entry:
                 del self._entries[sandbox_id]
             raise
         finally:
             entry.uses -= 1
             if not entry.uses and self._entries.get(sandbox_id) is not entry:
                 await _closed(entry)
+
+    @asynccontextmanager
+    async def dialled(self, sandbox_id: str, port: int) -> AsyncIterator[Stream]:
+        """Connect to a port. Raises SandfleetError."""
+        async with self.linked(sandbox_id) as link:
+            stream = await _stream(await tunnel(link, port))
+            try:
+                yield stream
+            finally:
+                await stream.close()
 
     async def log_end(self, sandbox_id: str) -> str:
         """Return the last lines of the service that is not ready, or of the only one; "" without such a service."""
