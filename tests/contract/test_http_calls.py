@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import time
+import tracemalloc
 import uuid
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2 as fleets
 from support.client.http_door import FRAME, Door, Grpc, serving
 
 pytest.importorskip("uvicorn")
-from sandfleet.doors.http.forms import Failure
+from sandfleet.doors.http.forms import Failure, Form
 from sandfleet.doors.http.rpcs import services
 
 FLEET = fleets.DESCRIPTOR.services_by_name["FleetService"].methods_by_name
@@ -151,6 +152,17 @@ def test_a_deadline_ends_a_call_with_the_code_that_it_has_by_grpc(address, serve
         assert outcome.error[0] == "deadline_exceeded"
 
 
+def test_a_deadline_counts_while_the_request_comes(server):
+    with socket.create_connection(("127.0.0.1", server[0]), timeout=60) as connection:
+        connection.sendall(head(server, "Connect-Timeout-Ms: 100", "Content-Length: 2"))
+        assert connection.recv(12) == b"HTTP/1.1 504"
+
+
+def head(server, *lines):
+    fields = ["Host: localhost", f"Authorization: Bearer {server[1]}", "Content-Type: application/json", *lines]
+    return "\r\n".join([f"POST /{LIST} HTTP/1.1", *fields, "", ""]).encode()
+
+
 def test_a_caller_that_goes_away_undoes_its_claim_as_by_grpc(address, server, door, sandbox):
     """Both sandboxes of the fleet are taken: the claim waits until its caller goes."""
 
@@ -216,16 +228,23 @@ def test_a_message_that_is_too_large_is_refused(server, sandbox, form):
 
 
 def test_a_body_that_never_ends_is_refused_when_it_is_too_large(server):
-    port, key = server
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        head = (
-            f"POST /{LIST} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json"
-        )
-        connection.sendall(f"{head}\r\nContent-Length: 1000000000\r\n\r\n".encode())
+    with socket.create_connection(("127.0.0.1", server[0]), timeout=60) as connection:
+        connection.sendall(head(server, "Content-Length: 1000000000"))
         # A refusal may come before all of it is sent.
         with contextlib.suppress(OSError):
             connection.sendall(b" " * (MOST + 1))
         assert connection.recv(12) == b"HTTP/1.1 429"
+
+
+def test_what_gzip_has_made_smaller_is_never_unpacked_whole():
+    packed = gzip.compress(bytes(64 * MOST))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Failure, match="more than"):
+            list(Form("json", "", "gzip").messages(packed, is_last=True))
+        assert tracemalloc.get_traced_memory()[1] < 8 * MOST
+    finally:
+        tracemalloc.stop()
 
 
 GROWING = gzip.compress(b" " * (MOST + 1))
