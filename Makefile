@@ -52,7 +52,7 @@ fresh: ## Play a new user in a clean clone, an empty home and an empty cache (WA
 nightly: setup ## What is too long for CI: pods, scale, joint 300, cells, attacks, conformance, wheels, flood, flakes (hours).
 	@scripts/nightly.sh $(ARGS)
 
-conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolagents against a sandbox (PyPI).
+conformance: setup ## Suites of agent frameworks against a sandbox (PyPI).
 	@tests/conformance/run.sh $(ARGS)
 
 joint: setup ## Operator and fleet together through N random stories (tests/transition/joint), about one a second.

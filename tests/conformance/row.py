@@ -11,6 +11,7 @@ SUITES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "langchain": ("LangChain deepagents", "deepagents", "langchain-tests, sandbox", {}),
     "inspect": ("Inspect AI", "inspect-ai", "self_check", {}),
     "swerex": ("SWE-ReX", "swe-rex", "its tests of a runtime", {}),
+    "gymnasium": ("Gymnasium", "gymnasium", "check_env", {}),
     "smolagents": (
         "smolagents",
         "smolagents",
@@ -18,7 +19,14 @@ SUITES: dict[str, tuple[str, str, str, dict[str, str]]] = {
         {"test_send_tools_with_default_wikipedia_search_tool": "left out, it fetches a package from the network"},
     ),
 }
-OURS = ("test_example", "test_failures", "test_tools", "test_a_large_final_answer_arrives_whole")
+OURS = (
+    "test_example",
+    "test_failures",
+    "test_tools",
+    "test_environment",
+    "test_episodes",
+    "test_a_large_final_answer_arrives_whole",
+)
 
 
 def count(cases: list[ET.Element], left_out: int = 0) -> str:

@@ -1,21 +1,32 @@
 """What the adapters for frameworks share; the suites of the frameworks themselves are in tests/conformance."""
 
+import sys
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 from sandfleet import CommandResult, Execution, FileNotFound, InvalidArgument, Outcome, SandboxEnded
 from sandfleet.errors import SandboxError
 from sandfleet.integrations._base import mapped, mapping, needed, not_lost
+from sandfleet.values.execution import Blame
 
 
 class TheirError(Exception):
     pass
 
 
-@pytest.mark.parametrize("extra", ["inspect", "langchain", "smolagents", "swerex"])
+FRAMEWORKS = {
+    "gymnasium": "gymnasium",
+    "inspect": "inspect_ai",
+    "langchain": "deepagents",
+    "smolagents": "smolagents",
+    "swerex": "swerex",
+}
+
+
+@pytest.mark.parametrize("extra", FRAMEWORKS)
 def test_a_missing_framework_names_the_command_that_installs_it(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("inspect_ai", "deepagents", "smolagents", "swerex"):
-        monkeypatch.setitem(__import__("sys").modules, package, None)
+    monkeypatch.setitem(sys.modules, FRAMEWORKS[extra], None)
     with pytest.raises(ImportError, match=rf"is not installed: pip install 'sandfleet\[{extra}\]'"):
         import_module(f"sandfleet.integrations.{extra}")
 
@@ -47,6 +58,21 @@ def test_only_what_the_platform_has_lost_is_raised(kind: type[Execution] | type[
                 not_lost(ended)
         else:
             assert not_lost(ended) is ended
+
+
+@pytest.mark.parametrize("blame", [None, Blame.CODE, Blame.PLATFORM])
+def test_code_that_misses_the_variables_of_an_executor_that_was_replaced_is_not_to_blame(blame: Blame | None) -> None:
+    everything = ("variables", "processes", "tmp")
+    ended = Execution("e", Outcome.ERROR, blame, lost=everything)
+    with pytest.raises(SandboxError, match="its executor was replaced, and this is lost: variables, processes, tmp"):
+        not_lost(ended)
+    # The code's own end of its interpreter, a limit, and a session that was resumed with its variables.
+    for other in (
+        replace(ended, lost=("variables", "processes")),
+        replace(ended, blame=Blame.LIMIT),
+        replace(ended, lost=("processes", "tmp")),
+    ):
+        assert not_lost(other) is other
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from sandfleet.errors import SandboxError
-from sandfleet.values.execution import CommandResult, Execution, Outcome
+from sandfleet.values.execution import Blame, CommandResult, Execution, Outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +56,14 @@ def mapping(
 
 
 def not_lost(ended: Ended) -> Ended:
-    """Return what ended by itself or by a limit. Raises SandboxError for what the platform has lost."""
+    """Return what ended by itself or by a limit.
+
+    Raises SandboxError for what the platform has lost, and where a new executor lacks the variables of the one before:
+    code that misses them did nothing wrong.
+    """
     if ended.outcome is Outcome.LOST:
         raise SandboxError(f"cannot tell how it ended: {ended.message}", reason=ended.reason)
+    if {"variables", "tmp"} <= {*ended.lost} and ended.blame is not Blame.LIMIT:
+        lost = ", ".join(ended.lost)
+        raise SandboxError(f"its executor was replaced, and this is lost: {lost}", reason="ExecutorReplaced")
     return ended
