@@ -27,7 +27,7 @@ def serving(*words):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         says = json.loads(process.stdout.readline())
-        yield process, int(says["address"].rpartition(":")[2]), says["key"]
+        yield process, int(says["address"].rpartition(":")[2]), says.get("key")
     finally:
         process.kill()
         process.wait()

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object")
 
 
-def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._ActionsContainer) -> None:
+def add_claim_arguments(parser: argparse._ActionsContainer, where: argparse._ActionsContainer) -> None:
     """Declare what a claim takes; `where` has what an existing sandbox excludes."""
     where.add_argument("--pool", default="", metavar="POOL", help="claim the sandbox from this pool of a cluster")
     where.add_argument(
@@ -92,7 +92,7 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
     )
 
 
-def add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+def add_queue_arguments(parser: argparse._ActionsContainer) -> None:
     """Declare in which queue a claim waits."""
     parser.add_argument(
         "--queue", default="", metavar="QUEUE", help="wait in this queue, and use its quota (default: default, if any)"

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sandbox_arguments(parser)
 
 
-def add_sandbox_arguments(parser: argparse.ArgumentParser) -> None:
+def add_sandbox_arguments(parser: argparse._ActionsContainer) -> None:
     """Declare which sandboxes the sessions of a server get."""
     create.add_claim_arguments(parser, parser)
     parser.add_argument(

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import uuid
-from typing import Any
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from sandfleet.doors.http import callers
+from sandfleet.doors.http.forms import Failure
 from sandfleet.doors.http.headers import REQUEST_ID, Headers
 from sandfleet.doors.http.previews import MOST_HEAD, Message, Previews, Receive, Send, head_of
 from sandfleet.doors.http.rpcs import Rpcs
 from sandfleet.doors.http.upgrades import Upgrade
 from sandfleet.resources.links import place_at
 
+if TYPE_CHECKING:
+    from sandfleet.doors.mcp.endpoint import Endpoint
+
+_MCP = "/mcp"
 # Connections at the same time; more are answered with 503.
 _MOST_CONNECTIONS = 1000
 # Seconds that requests have to end in after SIGTERM.
@@ -24,17 +33,19 @@ _DRAIN = 30
 class Doors:
     """The ASGI application: previews by their hosts, and calls that have the key."""
 
-    def __init__(self, previews: Previews, key: bytes, origins: frozenset[str]) -> None:
-        """Let in callers with the key that is made from `key`, and their pages of these origins."""
+    def __init__(self, previews: Previews, key: str, origins: frozenset[str], mcp: Endpoint | None) -> None:
+        """Let in callers with the key, and their pages of these origins."""
         self._previews = previews
-        self._key = callers.calling_key(key)
+        self._key = key
         self._origins = origins
         self._rpcs = Rpcs(previews.sandboxes)
+        self._mcp = mcp
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
         asked = head_of(scope)
-        if place_at(asked.host) is not None or asked.method not in (b"POST", b"OPTIONS"):
+        is_mcp = asked.path == _MCP
+        if place_at(asked.host) is not None or (asked.method not in (b"POST", b"OPTIONS") and not is_mcp):
             return await self._previews(scope, receive, send)
         fields = [
             (REQUEST_ID, uuid.uuid4().hex.encode()),
@@ -46,8 +57,20 @@ class Doors:
             return await _answer(send, 204, fields)
         if failure := callers.refusal(asked, self._key, self._origins):
             return await _answer(send, failure.status, [*fields, *failure.fields], failure.body)
-        await self._rpcs.answer(asked, receive, send, fields)
-        return None
+        if not is_mcp:
+            return await self._rpcs.answer(asked, receive, send, fields)
+        if self._mcp is None:
+            failure = Failure(
+                "unimplemented", "cannot serve MCP: `sandfleet serve --mcp` does", "Unimplemented", status=404
+            )
+            return await _answer(send, failure.status, [*fields, *failure.fields], failure.body)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *fields]
+            await send(message)
+
+        return await self._mcp(scope, receive, sent)
 
 
 async def _answer(send: Send, status: int, fields: Headers, body: bytes = b"") -> None:
@@ -55,30 +78,55 @@ async def _answer(send: Send, status: int, fields: Headers, body: bytes = b"") -
     await send({"type": "http.response.body", "body": body})
 
 
-async def serve(listener: socket.socket, key: bytes, origins: frozenset[str]) -> None:
-    """Serve until SIGTERM or Ctrl-C, and let requests that run end."""
+class _Server(uvicorn.Server):
+    """A server that says when it drains."""
+
+    def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
+        super().__init__(config)
+        self._draining = draining
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's names
+        """Begin to end; the second signal does not wait for requests. None is raised again behind the end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._draining.set()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    listener: socket.socket,
+    links_key: bytes,
+    key: str,
+    origins: frozenset[str],
+    endpoint: Callable[[asyncio.Event], Endpoint] | None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, and let requests that run end. `key` is that of callers."""
 
     def upgraded(config: Any, server_state: Any, app_state: Any) -> Upgrade:  # noqa: ARG001  # uvicorn's names
         return Upgrade(previews, server_state.connections)
 
-    previews = Previews(key, lambda: server.should_exit)
-    config = uvicorn.Config(
-        Doors(previews, key, origins),
-        http="h11",
-        ws=upgraded,  # type: ignore[arg-type]  # it is called for a protocol, as a class is
-        lifespan="off",
-        log_level="critical",
-        access_log=False,
-        # What a browser says about proxies before this one is no reason to believe it.
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=MOST_HEAD,
-        timeout_graceful_shutdown=_DRAIN,
-    )
-    server = uvicorn.Server(config)
-    try:
-        await server.serve([listener])
-    finally:
-        await previews.sandboxes.close()
+    draining = asyncio.Event()
+    previews = Previews(links_key, draining.is_set)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(previews.sandboxes.close)
+        mcp = endpoint(draining) if endpoint else None
+        if mcp is not None:
+            await stack.enter_async_context(mcp.sessions.run())
+        config = uvicorn.Config(
+            Doors(previews, key, origins, mcp),
+            http="h11",
+            ws=upgraded,  # type: ignore[arg-type]  # it is called for a protocol, as a class is
+            lifespan="off",
+            log_level="critical",
+            access_log=False,
+            # What a browser says about proxies before this one is no reason to believe it.
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            h11_max_incomplete_event_size=MOST_HEAD,
+            timeout_graceful_shutdown=_DRAIN,
+        )
+        await _Server(config, draining).serve([listener])
