@@ -11,6 +11,7 @@ SUITES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "langchain": ("LangChain deepagents", "deepagents", "langchain-tests, sandbox", {}),
     "inspect": ("Inspect AI", "inspect-ai", "self_check", {}),
     "swerex": ("SWE-ReX", "swe-rex", "its tests of a runtime", {}),
+    "openai_agents": ("OpenAI Agents SDK", "openai-agents", "its neutral tests of programs, terminals, paths", {}),
     "gymnasium": ("Gymnasium", "gymnasium", "check_env", {}),
     "smolagents": (
         "smolagents",

@@ -9,6 +9,7 @@ export UV_SYSTEM_CERTS=1
 # What was published later is not looked at, so that a suite is the same everywhere.
 published=2026-11-20
 declare -A sdists=(
+    [openai_agents]="openai-agents==0.24.0 --hash=sha256:4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3"
     [smolagents]="smolagents==1.26.0 --hash=sha256:4ec92313265f9cfbcabfc88e192b4bc4505f8475dc5f33dc872062fc567037bd"
     [swerex]="swe-rex==1.4.0 --hash=sha256:14f8a24c49a63f9e251340b1109ac75a4aacbaece410f8599209de9bfca843c0"
 )
@@ -42,7 +43,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do suites+=("$1") && shift; done
 [ "${1:-}" = -- ] && shift
 # A part of a suite writes no row of the page.
 whole=$([ $# -gt 0 ] || echo yes)
-[ ${#suites[@]} -gt 0 ] || suites=(langchain inspect swerex smolagents gymnasium)
+[ ${#suites[@]} -gt 0 ] || suites=(langchain inspect swerex smolagents gymnasium openai_agents)
 failed=0
 for name in "${suites[@]}"; do
     folder=$(environment "$name")

@@ -19,6 +19,7 @@ FRAMEWORKS = {
     "gymnasium": "gymnasium",
     "inspect": "inspect_ai",
     "langchain": "deepagents",
+    "openai_agents": "agents",
     "smolagents": "smolagents",
     "swerex": "swerex",
 }
