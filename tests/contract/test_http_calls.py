@@ -210,6 +210,15 @@ def test_output_comes_while_the_cell_runs(door, sandbox):
     assert b'"finished"' in answer.read()
 
 
+def test_a_trace_goes_on_in_the_sandbox(door, sandbox):
+    trace = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    body = door.body([execute("traced", "1")])
+    answer = door.request(CELLS["Execute"], body, sandbox.sandbox_id, trace)
+    *_, last = door.read(CELLS["Execute"], answer, answer.read()).messages
+    spans = last.events[-1].finished.spans
+    assert {span.trace_id.hex() for span in spans} == {"ab" * 16}
+
+
 def test_a_stream_of_requests_may_be_larger_than_a_message(server, sandbox):
     door = Door(*server, "connect+proto")
     pieces = [bytes([number]) * (MOST // 2) for number in range(5)]

@@ -1,6 +1,8 @@
 """`sandfleet serve`: pages, WebSockets and attacks, by links to a real server in a real sandbox."""
 
+import asyncio
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -22,6 +24,8 @@ from sandfleet.values.services import http as answers_http
 from support.client.http_door import serving
 
 pytest.importorskip("uvicorn")
+from sandfleet.doors.http import server
+
 APP = Path(__file__).parents[1] / "support/preview_app.py"
 MIB = 1 << 20
 
@@ -357,3 +361,39 @@ def test_requests_end_after_sigterm_and_links_with_their_server(sandbox, place, 
         assert process.wait(60) == 0
     with pytest.raises(PreconditionFailed, match="sandfleet serve"):
         sandbox.get_url(8000)
+
+
+async def test_a_head_that_comes_too_slowly_is_cut_and_a_body_is_not(monkeypatch, state):
+    monkeypatch.setattr(server, "_HEAD_SECONDS", 0.3)
+    key = "k" * 32
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = asyncio.ensure_future(server.serve(listener, b"", key, frozenset(), None))
+        name = listener.getsockname()
+        silent, _ = await asyncio.open_connection(*name)
+        body, to_body = await asyncio.open_connection(*name)
+        call = (
+            f"POST /sandfleet_api.fleet.v1.FleetService/List HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}"
+        )
+        to_body.write(f"{call}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n".encode())
+        head, to_head = await asyncio.open_connection(*name)
+        trickle = asyncio.ensure_future(trickled(to_head))
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionResetError):
+                assert await head.read() == b""
+            assert await silent.read() == b""
+            to_body.write(b"{}")
+            assert (await body.readline()).startswith(b"HTTP/1.1 200")
+            # The same connection, with a head that does not end.
+            to_body.write(b"GET / HTTP/1.1\r\n")
+            await body.read()
+        trickle.cancel()
+        serving.cancel()
+        await asyncio.gather(trickle, serving, return_exceptions=True)
+
+
+async def trickled(writer):
+    writer.write(b"GET / HTTP/1.1\r\nX: ")
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.05)

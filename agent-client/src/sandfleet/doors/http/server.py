@@ -10,7 +10,9 @@ from contextlib import AsyncExitStack
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandfleet.doors.http import callers
 from sandfleet.doors.http.forms import Failure
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _MCP = "/mcp"
 # Connections at the same time; more are answered with 503.
 _MOST_CONNECTIONS = 1000
+# Seconds in which the head of a request has to come.
+_HEAD_SECONDS = 10.0
 # Seconds that requests have to end in after SIGTERM.
 _DRAIN = 30
 
@@ -78,6 +82,30 @@ async def _answer(send: Send, status: int, fields: Headers, body: bytes = b"") -
     await send({"type": "http.response.body", "body": body})
 
 
+class _Connection(H11Protocol):
+    """A connection that is closed when the head of a request does not come in time, byte by byte or not at all."""
+
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self._limit = self.loop.call_later(_HEAD_SECONDS, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_head = self.conn.their_state is h11.IDLE
+        if self._limit and not is_head:
+            self._limit.cancel()
+            self._limit = None
+        elif is_head and not self._limit:
+            self._limit = self.loop.call_later(_HEAD_SECONDS, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._limit:
+            self._limit.cancel()
+        super().connection_lost(exc)
+
+
 class _Server(uvicorn.Server):
     """A server that says when it drains."""
 
@@ -116,7 +144,7 @@ async def serve(
             await stack.enter_async_context(mcp.sessions.run())
         config = uvicorn.Config(
             Doors(previews, key, origins, mcp),
-            http="h11",
+            http=_Connection,
             ws=upgraded,  # type: ignore[arg-type]  # it is called for a protocol, as a class is
             lifespan="off",
             log_level="critical",
