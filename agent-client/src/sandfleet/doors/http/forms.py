@@ -96,6 +96,8 @@ class Form:
 
     # A failure before the first message has a status of its own, and Connect's error as its body.
     has_status = True
+    # Messages of the answer are sent as they come.
+    is_stream = False
 
     def __init__(self, codec: str, content_type: str, encoding: str = "") -> None:
         self._codec = codec
@@ -159,6 +161,7 @@ class Frames(Form):
     """Each message has a flag and its length before it; the last frame tells how the call has ended."""
 
     has_status = False
+    is_stream = True
 
     def messages(self, data: bytes, *, is_last: bool) -> Iterator[bytes]:
         self._body += data
@@ -195,6 +198,8 @@ class WebFrames(Frames):
 
 class Lines(Form):
     """The answers are a line of JSON each. A line with `error` alone ends an answer that has failed."""
+
+    is_stream = True
 
     def message(self, data: bytes) -> bytes:
         return data + b"\n"

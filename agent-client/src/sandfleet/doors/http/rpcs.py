@@ -120,7 +120,7 @@ class Rpcs:
             stack.callback(rpc.cancel)
             while message is not _EOF:
                 await answer.message(message)
-                message = await rpc.read()
+                message = _EOF if call.is_unary else await rpc.read()
 
     async def _fleet(self, request: Message | None) -> AsyncFleet:
         """Return the fleet of the sandbox that a request names, else the one that the environment names."""
@@ -161,12 +161,13 @@ class _Requests:
 
 
 class _Call:
-    """A call that is passed on; all are streams for gRPC, which does not tell the kinds apart on the wire."""
+    """A call that is passed on; those with a stream have streams both ways, which is the same on the wire."""
 
     def __init__(self, method: MethodDescriptor, requests: _Requests, asked: Asked) -> None:
         self._method = method
         self.requests = requests
         self._asked = asked
+        self.is_unary = not (method.client_streaming or method.server_streaming)
         # The only one, unless the method takes a stream.
         self.request: Message | None = None
         self._is_begun = False
@@ -186,14 +187,17 @@ class _Call:
             message = f"cannot call {self._method.name} again: the beginning of its requests has gone"
             raise Failure("unavailable", message, "Broken")
         self._is_begun = True
-        open_call: Any = channel.stream_stream(
+        opened: Any = (channel.unary_unary if self.is_unary else channel.stream_stream)(
             f"/{self._method.containing_service.full_name}/{self._method.name}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=GetMessageClass(self._method.output_type).FromString,
         )
-        requests = self.requests if self.request is None else iter([self.request])
         trace = [("traceparent", value.decode("latin-1")) for value in self._asked.all(b"traceparent")[:1]]
-        rpc = open_call(requests, metadata=(*metadata, *trace), timeout=_limit(self._asked))
+        more = {"metadata": (*metadata, *trace), "timeout": _limit(self._asked)}
+        if self.is_unary:
+            rpc = opened(self.request, **more)
+            return rpc, await rpc
+        rpc = opened(self.requests if self.request is None else iter([self.request]), **more)
         return rpc, await rpc.read()
 
 
@@ -204,22 +208,26 @@ class _Answer:
         self._send = send
         self._fields = fields
         self._is_begun = False
+        # An answer that is no stream is sent in one piece, when its call has ended well.
+        self._whole = b""
         self.form = Form("json", "application/json")
 
     async def message(self, message: Message) -> None:
         """Send a message."""
-        await self._begin(200, self.form.fields)
         body = self.form.message(self.form.encoded(message))
+        if not self.form.is_stream:
+            self._whole = body
+            return
+        await self._begin(200, self.form.fields)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, failure: Failure | None) -> None:
         """Send the end, and what has failed."""
         if failure and self.form.has_status and not self._is_begun:
-            await self._begin(failure.status, failure.fields)
-            body = failure.body
+            status, fields, body = failure.status, failure.fields, failure.body
         else:
-            await self._begin(200, self.form.fields)
-            body = self.form.end(failure)
+            status, fields, body = 200, self.form.fields, self._whole + self.form.end(failure)
+        await self._begin(status, [*fields, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
 
     async def _begin(self, status: int, fields: Headers) -> None:
