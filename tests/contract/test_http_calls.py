@@ -5,12 +5,14 @@ import contextlib
 import gzip
 import http.client
 import json
+import re
 import socket
 import time
 import tracemalloc
 import uuid
 from urllib.parse import urlsplit
 
+import jsonschema
 import pytest
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets.embedded import Options, Process
@@ -396,3 +398,42 @@ def test_no_answer_of_a_stream_can_be_taken_for_a_failure():
     streams = [method for service in services().values() for method in service.methods if method.server_streaming]
     assert len(streams) > 15
     assert [method.full_name for method in streams if "error" in method.output_type.fields_by_name] == []
+
+
+def described(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server[0], timeout=60)
+    connection.request("GET", "/openapi.json", headers={"Authorization": f"Bearer {server[1]}"})
+    return json.loads(connection.getresponse().read())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_requests_and_answers_are_as_the_openapi_document_says(server, sandbox, name):
+    method, requests, is_executors = CALLS[name]
+    where = f"/{method.containing_service.full_name}/{method.name}"
+    document = described(server)
+    post = document["paths"][f"/{{sandbox_id}}{where}" if is_executors else where]["post"]
+    door = Door(*server, "json")
+    body = door.body(requests(uuid.uuid4().hex))
+    answer = door.request(method, body, sandbox.sandbox_id if is_executors else "")
+    kind = "200" if answer.status == 200 else "default"
+    (schema, *_) = [one["schema"] for one in post["responses"][kind]["content"].values()]
+    sent = post["requestBody"]["content"]["application/json"]["schema"]
+    for text, shape in ((body, sent), (answer.read(), schema)):
+        for line in text.splitlines():
+            jsonschema.validate(json.loads(line), {**shape, "components": document["components"]})
+
+
+def test_the_openapi_document_has_each_call_and_leads_nowhere_else(server):
+    document = described(server)
+    methods = [method for service in services().values() for method in service.methods]
+    both = [method for method in methods if method.client_streaming and method.server_streaming]
+    assert len(document["paths"]) == len(methods) - len(both) > 90
+    text = json.dumps(document)
+    names = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert names <= document["components"]["schemas"].keys()
+    with pytest.raises(jsonschema.ValidationError):
+        shape = {
+            "$ref": "#/components/schemas/sandfleet_api.fleet.v1.ListRequest",
+            "components": document["components"],
+        }
+        jsonschema.validate({"pages": 1}, shape)

@@ -232,4 +232,4 @@ def test_without_the_option_there_is_no_mcp(address, tmp_path, monkeypatch):
         assert key is None
         answer = post((port, "k" * 32), PING)
         assert answer.status == 404
-        assert "sandfleet serve --mcp" in json.loads(answer.read())["message"]
+        assert "of `sandfleet serve --mcp`" in json.loads(answer.read())["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pkgutil
 from contextlib import AsyncExitStack, suppress
@@ -16,6 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from sandfleet import __version__
 from sandfleet._fleets import embedded
 from sandfleet._fleets.discovery import default_fleet, find_fleet_of
 from sandfleet._fleets.fleet import AsyncFleet
@@ -24,6 +26,7 @@ from sandfleet._wire.link import AnyMetadata
 from sandfleet._wire.status import code_of, detail
 from sandfleet.doors.http.forms import Failure, Form, Wish, form
 from sandfleet.doors.http.headers import Asked, Headers
+from sandfleet.doors.http.openapi import document
 from sandfleet.doors.http.previews import Receive, Send
 from sandfleet.doors.http.sandboxes import Sandboxes
 from sandfleet.errors import SandboxEnded, SandfleetError
@@ -49,13 +52,20 @@ def services() -> dict[str, ServiceDescriptor]:
     return {service.full_name: service for file in files for service in file.services_by_name.values()}
 
 
+@cache
+def described() -> bytes:
+    """Return the OpenAPI document of all services."""
+    return json.dumps(document(services().values(), __version__, _EXECUTOR)).encode()
+
+
 def called(path: str) -> tuple[str, MethodDescriptor]:
     """Return the sandbox's id ("" for calls to the fleet) and the RPC that a path names. Raises Failure."""
     parts = path.lstrip("/").rsplit("/", 2)
     sandbox_id, service, name = ("", "", "", *parts)[-3:]
     method = services()[service].methods_by_name.get(name) if service in services() else None
     if method is None:
-        message = f"cannot call {path[:200]!r}: paths are /SERVICE/METHOD, for executors /SANDBOX_ID/SERVICE/METHOD"
+        paths = "/SERVICE/METHOD, for executors /SANDBOX_ID/SERVICE/METHOD, and /mcp of `sandfleet serve --mcp`"
+        message = f"cannot call {path[:200]!r}: paths are {paths}"
         raise Failure("unimplemented", message, "Unimplemented", status=404)
     if bool(sandbox_id) != service.startswith(_EXECUTOR):
         path = f"/{service}/{name}" if sandbox_id else f"/SANDBOX_ID/{service}/{name}"

@@ -15,17 +15,16 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandfleet.doors.http import callers
-from sandfleet.doors.http.forms import Failure
 from sandfleet.doors.http.headers import REQUEST_ID, Headers
 from sandfleet.doors.http.previews import MOST_HEAD, Message, Previews, Receive, Send, head_of
-from sandfleet.doors.http.rpcs import Rpcs
+from sandfleet.doors.http.rpcs import Rpcs, described
 from sandfleet.doors.http.upgrades import Upgrade
 from sandfleet.resources.links import place_at
 
 if TYPE_CHECKING:
     from sandfleet.doors.mcp.endpoint import Endpoint
 
-_MCP = "/mcp"
+_MCP, _OPENAPI = "/mcp", "/openapi.json"
 # Connections at the same time; more are answered with 503.
 _MOST_CONNECTIONS = 1000
 # Seconds in which the head of a request has to come.
@@ -48,8 +47,8 @@ class Doors:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
         asked = head_of(scope)
-        is_mcp = asked.path == _MCP
-        if place_at(asked.host) is not None or (asked.method not in (b"POST", b"OPTIONS") and not is_mcp):
+        is_call = asked.method in (b"POST", b"OPTIONS") or asked.path in (_MCP, _OPENAPI)
+        if place_at(asked.host) is not None or not is_call:
             return await self._previews(scope, receive, send)
         fields = [
             (REQUEST_ID, uuid.uuid4().hex.encode()),
@@ -61,13 +60,10 @@ class Doors:
             return await _answer(send, 204, fields)
         if failure := callers.refusal(asked, self._key, self._origins):
             return await _answer(send, failure.status, [*fields, *failure.fields], failure.body)
-        if not is_mcp:
+        if asked.path == _OPENAPI:
+            return await _answer(send, 200, [*fields, (b"content-type", b"application/json")], described())
+        if asked.path != _MCP or self._mcp is None:
             return await self._rpcs.answer(asked, receive, send, fields)
-        if self._mcp is None:
-            failure = Failure(
-                "unimplemented", "cannot serve MCP: `sandfleet serve --mcp` does", "Unimplemented", status=404
-            )
-            return await _answer(send, failure.status, [*fields, *failure.fields], failure.body)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
