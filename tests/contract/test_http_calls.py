@@ -160,9 +160,9 @@ def test_a_deadline_counts_while_the_request_comes(server):
         assert connection.recv(12) == b"HTTP/1.1 504"
 
 
-def head(server, *lines):
-    fields = ["Host: localhost", f"Authorization: Bearer {server[1]}", "Content-Type: application/json", *lines]
-    return "\r\n".join([f"POST /{LIST} HTTP/1.1", *fields, "", ""]).encode()
+def head(server, *lines, path=LIST, kind="json"):
+    fields = ["Host: localhost", f"Authorization: Bearer {server[1]}", f"Content-Type: application/{kind}", *lines]
+    return "\r\n".join([f"POST /{path} HTTP/1.1", *fields, "", ""]).encode()
 
 
 def test_a_caller_that_goes_away_undoes_its_claim_as_by_grpc(address, server, door, sandbox):
@@ -221,6 +221,11 @@ def test_a_trace_goes_on_in_the_sandbox(door, sandbox):
     assert {span.trace_id.hex() for span in spans} == {"ab" * 16}
 
 
+def test_a_trace_that_is_none_is_left_out(server):
+    for text in ("\xe9", "a\tb", "x" * 10_000, "00-1"):
+        assert post(server, f"/{LIST}", b"{}", {"traceparent": text}).status == 200
+
+
 def test_a_stream_of_requests_may_be_larger_than_a_message(server, sandbox):
     door = Door(*server, "connect+proto")
     pieces = [bytes([number]) * (MOST // 2) for number in range(5)]
@@ -245,6 +250,17 @@ def test_a_body_that_never_ends_is_refused_when_it_is_too_large(server):
         with contextlib.suppress(OSError):
             connection.sendall(b" " * (MOST + 1))
         assert connection.recv(12) == b"HTTP/1.1 429"
+
+
+def test_a_second_request_is_refused_before_the_body_ends(server, sandbox):
+    with socket.create_connection(("127.0.0.1", server[0]), timeout=60) as connection:
+        path = f"{sandbox.sandbox_id}/{READ}"
+        connection.sendall(head(server, "Content-Length: 1000000000", path=path, kind="connect+json"))
+        connection.sendall((FRAME.pack(0, 2) + b"{}") * 2)
+        said = b""
+        while b'"unimplemented"' not in said and (data := connection.recv(65536)):
+            said += data
+        assert b"it takes one request" in said
 
 
 def test_what_gzip_has_made_smaller_is_never_unpacked_whole():

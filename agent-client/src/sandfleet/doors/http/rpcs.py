@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pkgutil
+import re
 from contextlib import AsyncExitStack, suppress
 from functools import cache
 from importlib import import_module
@@ -34,6 +35,7 @@ from sandfleet.errors import SandboxEnded, SandfleetError
 _PACKAGES = (sandfleet_api.executor.v1, sandfleet_api.fleet.v1)
 _EXECUTOR = "sandfleet_api.executor."
 _EOF: object = api.grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # Digits of a time limit, and its units in seconds.
 _MOST_DIGITS = 10
 _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -184,12 +186,16 @@ class _Call:
 
     async def prepare(self) -> None:
         """Wait for the request, if there is one only. Raises Failure."""
-        if not self._method.client_streaming:
-            requests = [request async for request in self.requests]
-            if len(requests) != 1:
-                message = f"cannot call {self._method.name}: it takes one request, not {len(requests)}"
-                raise Failure("unimplemented", message, "InvalidRequest")
-            self.request = requests[0]
+        if self._method.client_streaming:
+            return
+        async for request in self.requests:
+            if self.request is not None:
+                raise Failure(
+                    "unimplemented", f"cannot call {self._method.name}: it takes one request", "InvalidRequest"
+                )
+            self.request = request
+        if self.request is None:
+            raise Failure("unimplemented", f"cannot call {self._method.name} without a request", "InvalidRequest")
 
     async def begin(self, channel: api.aio.Channel, metadata: AnyMetadata) -> tuple[Any, Any]:
         """Return the call at a server, and its first answer. Raises AioRpcError, Failure."""
@@ -202,7 +208,8 @@ class _Call:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=GetMessageClass(self._method.output_type).FromString,
         )
-        trace = [("traceparent", value.decode("latin-1")) for value in self._asked.all(b"traceparent")[:1]]
+        parent = self._asked.first(b"traceparent")
+        trace = [("traceparent", parent)] if _TRACEPARENT.fullmatch(parent) else []
         more = {"metadata": (*metadata, *trace), "timeout": _limit(self._asked)}
         if self.is_unary:
             rpc = opened(self.request, **more)
