@@ -12,6 +12,7 @@ SUITES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "inspect": ("Inspect AI", "inspect-ai", "self_check", {}),
     "swerex": ("SWE-ReX", "swe-rex", "its tests of a runtime", {}),
     "openai_agents": ("OpenAI Agents SDK", "openai-agents", "its neutral tests of programs, terminals, paths", {}),
+    "pydantic_ai": ("Pydantic AI", "pydantic-ai-slim", "WorkspaceBackendSuite", {}),
     "gymnasium": ("Gymnasium", "gymnasium", "check_env", {}),
     "smolagents": (
         "smolagents",

@@ -20,6 +20,7 @@ FRAMEWORKS = {
     "inspect": "inspect_ai",
     "langchain": "deepagents",
     "openai_agents": "agents",
+    "pydantic_ai": "pydantic_ai",
     "smolagents": "smolagents",
     "swerex": "swerex",
 }
@@ -59,6 +60,13 @@ def test_only_what_the_platform_has_lost_is_raised(kind: type[Execution] | type[
                 not_lost(ended)
         else:
             assert not_lost(ended) is ended
+
+
+def test_what_ran_when_the_sandbox_was_closed_is_lost() -> None:
+    with pytest.raises(SandboxError, match=r"cannot tell how it ended: The sandbox was closed\."):
+        not_lost(CommandResult("e", Outcome.INTERRUPTED, reason="SandboxClosed", message="The sandbox was closed."))
+    interrupted = CommandResult("e", Outcome.INTERRUPTED, reason="Interrupted")
+    assert not_lost(interrupted) is interrupted
 
 
 @pytest.mark.parametrize("blame", [None, Blame.CODE, Blame.PLATFORM])

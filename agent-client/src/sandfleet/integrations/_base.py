@@ -61,7 +61,7 @@ def not_lost(ended: Ended) -> Ended:
     Raises SandboxError for what the platform has lost, and where a new executor lacks the variables of the one before:
     code that misses them did nothing wrong.
     """
-    if ended.outcome is Outcome.LOST:
+    if ended.outcome is Outcome.LOST or ended.reason == "SandboxClosed":
         raise SandboxError(f"cannot tell how it ended: {ended.message}", reason=ended.reason)
     if {"variables", "tmp"} <= {*ended.lost} and ended.blame is not Blame.LIMIT:
         lost = ", ".join(ended.lost)
