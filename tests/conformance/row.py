@@ -13,6 +13,7 @@ SUITES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "swerex": ("SWE-ReX", "swe-rex", "its tests of a runtime", {}),
     "openai_agents": ("OpenAI Agents SDK", "openai-agents", "its neutral tests of programs, terminals, paths", {}),
     "pydantic_ai": ("Pydantic AI", "pydantic-ai-slim", "WorkspaceBackendSuite", {}),
+    "mini_swe_agent": ("mini-swe-agent", "mini-swe-agent", "none is published", {}),
     "gymnasium": ("Gymnasium", "gymnasium", "check_env", {}),
     "smolagents": (
         "smolagents",

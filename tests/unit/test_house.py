@@ -13,7 +13,16 @@ ROOT = Path(__file__).parents[2]
 MEMBERS = ("proto", "executor-image", "operator", "agent-client")
 MAX_LINES = 600
 # Extras of agent frameworks: an install of the clone has none of their packages.
-FRAMEWORKS = {"gymnasium", "inspect", "langchain", "openai_agents", "pydantic_ai", "smolagents", "swerex"}
+FRAMEWORKS = {
+    "gymnasium",
+    "inspect",
+    "langchain",
+    "mini_swe_agent",
+    "openai_agents",
+    "pydantic_ai",
+    "smolagents",
+    "swerex",
+}
 
 
 def tracked(*patterns: str) -> list[Path]:

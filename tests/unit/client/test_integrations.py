@@ -19,6 +19,7 @@ FRAMEWORKS = {
     "gymnasium": "gymnasium",
     "inspect": "inspect_ai",
     "langchain": "deepagents",
+    "mini_swe_agent": "minisweagent",
     "openai_agents": "agents",
     "pydantic_ai": "pydantic_ai",
     "smolagents": "smolagents",
