@@ -7,8 +7,8 @@ from importlib import import_module
 import pytest
 from sandfleet import CommandResult, Execution, FileNotFound, InvalidArgument, Outcome, SandboxEnded
 from sandfleet.errors import SandboxError
-from sandfleet.integrations._base import mapped, mapping, needed, not_lost
-from sandfleet.values.execution import Blame
+from sandfleet.integrations._base import mapped, mapping, needed, not_lost, why_failed
+from sandfleet.values.execution import Blame, ExecutionError
 
 
 class TheirError(Exception):
@@ -16,6 +16,7 @@ class TheirError(Exception):
 
 
 FRAMEWORKS = {
+    "google_adk": "google.adk",
     "gymnasium": "gymnasium",
     "inspect": "inspect_ai",
     "langchain": "deepagents",
@@ -68,6 +69,15 @@ def test_what_ran_when_the_sandbox_was_closed_is_lost() -> None:
         not_lost(CommandResult("e", Outcome.INTERRUPTED, reason="SandboxClosed", message="The sandbox was closed."))
     interrupted = CommandResult("e", Outcome.INTERRUPTED, reason="Interrupted")
     assert not_lost(interrupted) is interrupted
+
+
+def test_why_a_cell_failed_names_a_limit_before_the_exception_by_which_it_ended_the_code() -> None:
+    error = ExecutionError("KeyboardInterrupt", "", "Traceback …")
+    ended = Execution("e", Outcome.TIMEOUT, message="It was ended after 1 s.", error=error)
+    assert why_failed(ended) == "It was ended after 1 s.\nKeyboardInterrupt: \nTraceback …"
+    assert why_failed(replace(ended, outcome=Outcome.ERROR)) == "KeyboardInterrupt: \nTraceback …"
+    assert why_failed(replace(ended, outcome=Outcome.KILLED, error=None)) == "It was ended after 1 s."
+    assert why_failed(Execution("e", Outcome.OK)) == ""
 
 
 @pytest.mark.parametrize("blame", [None, Blame.CODE, Blame.PLATFORM])

@@ -67,3 +67,14 @@ def not_lost(ended: Ended) -> Ended:
         lost = ", ".join(ended.lost)
         raise SandboxError(f"its executor was replaced, and this is lost: {lost}", reason="ExecutorReplaced")
     return ended
+
+
+def why_failed(execution: Execution) -> str:
+    """Return the sentence that says how a cell ended, and its error with the traceback; "" if it ran well."""
+    error, lines = execution.error, list[str]()
+    # An error of the code speaks for itself; a limit shows as the exception by which it ended the code.
+    if not execution.ok and (error is None or execution.outcome is not Outcome.ERROR):
+        lines.append(execution.message)
+    if error is not None:
+        lines.append(f"{error.name}: {error.value}\n{error.traceback}")
+    return "\n".join(lines)

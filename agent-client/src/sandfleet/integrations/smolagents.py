@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any, Unpack
 
 from sandfleet import Execution, Sandbox, ToolLimits, tool
-from sandfleet.integrations._base import mapped, needed, not_lost
+from sandfleet.integrations._base import mapped, needed, not_lost, why_failed
 from sandfleet.values.options import CreateOptions
 
 with needed("smolagents", "smolagents", "PIL"):
@@ -95,8 +95,7 @@ class SandfleetExecutor(RemotePythonExecutor):
         if error is not None and error.name == self.FINAL_ANSWER_EXCEPTION:
             return CodeOutput(self._deserialize_final_answer(error.value, self.allow_pickle), logs, True)
         if not execution.ok:
-            why = f"{error.name}: {error.value}\n{error.traceback}" if error else execution.message
-            raise AgentError(f"{logs}\nExecuting code yielded an error:\n{why}", self.logger)
+            raise AgentError(f"{logs}\nExecuting code yielded an error:\n{why_failed(execution)}", self.logger)
         return CodeOutput(_value(execution), logs, False)
 
     def cleanup(self) -> None:
