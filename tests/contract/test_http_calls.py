@@ -1,5 +1,6 @@
 """Both APIs over HTTP: the same calls by gRPC and through the door of `sandfleet serve`, with the same answers."""
 
+import asyncio
 import base64
 import contextlib
 import gzip
@@ -24,6 +25,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2 as fleets
 from support.client.http_door import FRAME, Door, Grpc, serving
 
 pytest.importorskip("uvicorn")
+from sandfleet.doors.http import server as server_module
 from sandfleet.doors.http.forms import Failure, Form
 from sandfleet.doors.http.rpcs import services
 
@@ -399,6 +401,23 @@ def test_the_key_opens_no_preview_and_a_link_no_call(server, sandbox):
     assert post(server, f"/{LIST}", b"{}", {"Host": preview}).status == 403
     token = urlsplit(sandbox.get_url(8000)).query.partition("=")[2]
     assert post(server, f"/{LIST}", b"{}", key=token).status == 401
+
+
+async def test_calls_that_run_are_told_that_the_server_ends(address, sandbox, monkeypatch):
+    servers, made = [], server_module._Server
+    monkeypatch.setattr(server_module, "_Server", lambda *parts: servers.append(made(*parts)) or servers[0])
+    monkeypatch.setattr(server_module, "_LAST_WORDS", server_module._DRAIN)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = asyncio.ensure_future(server_module.serve(listener, b"", "k" * 32, frozenset(), None))
+        door = Door(listener.getsockname()[1], "k" * 32, "connect+json")
+        cell = execute(uuid.uuid4().hex, "print('begun', flush=True)\nwhile True: pass", context_id="ending")
+        create = [interpreter.CreateContextRequest(context_id="ending")]
+        await asyncio.to_thread(Grpc(address).call, CELLS["CreateContext"], create, sandbox.sandbox_id)
+        answer = await asyncio.to_thread(door.request, CELLS["Execute"], door.body([cell]), sandbox.sandbox_id)
+        servers[0].should_exit = True
+        outcome = door.read(CELLS["Execute"], answer, await asyncio.to_thread(answer.read))
+        assert outcome.error == ("unavailable", "Draining", True, "cannot go on with the call: the server ends")
+        await serving
 
 
 def test_an_answer_says_when_to_come_back():

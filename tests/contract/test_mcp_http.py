@@ -4,8 +4,9 @@ import asyncio
 import http.client
 import json
 import signal
+import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import httpx2
@@ -190,10 +191,18 @@ def test_at_the_server_s_end_calls_go_on_and_streams_of_news_end(address, fleet,
             process.send_signal(signal.SIGTERM)
             with suppress(http.client.IncompleteRead):
                 news.read()
+            assert until(lambda: not listens(server))
+            # The SDK looks each half second whether the server drains.
+            assert not wait({call}, 1.5).done
             sandbox.files.write("go", "")
             assert call.result() == "whole"
         assert process.wait(PATIENCE) == 0
     assert until(lambda: not claimed(fleet))
+
+
+def listens(server):
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", server[0]))
 
 
 FOREIGN = {

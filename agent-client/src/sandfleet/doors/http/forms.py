@@ -43,11 +43,11 @@ _STATUSES = {
 class Failure(Exception):
     """A call that failed, in the words of Connect; `status` takes the place of the code's."""
 
-    def __init__(self, code: str, message: str, reason: str = "", *, status: int = 0) -> None:
+    def __init__(self, code: str, message: str, reason: str = "", *, status: int = 0, retryable: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.detail = api.common.ErrorDetail(reason=reason, message=message)
+        self.detail = api.common.ErrorDetail(reason=reason, message=message, retryable=retryable)
         self.status = status or _STATUSES.get(code, 500)
 
     @classmethod

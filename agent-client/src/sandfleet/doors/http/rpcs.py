@@ -86,6 +86,13 @@ class Rpcs:
         self._sandboxes = sandboxes
         # It is held, so that its connection lasts.
         self._own: AsyncFleet | None = None
+        # What waits for the callers of calls that run.
+        self._running: set[asyncio.Future[None]] = set()
+
+    def end(self) -> None:
+        """End all calls that run, and tell their callers."""
+        for up in self._running:
+            up.cancel()
 
     async def answer(self, asked: Asked, receive: Receive, send: Send, fields: Headers) -> None:
         """Answer a call; `fields` are headers of the answer."""
@@ -109,12 +116,16 @@ class Rpcs:
         """Pass requests and answers on as they come; return whether the caller is still there at the end."""
         up = asyncio.ensure_future(call.requests.run())
         down = asyncio.ensure_future(self._down(sandbox_id, call, answer))
+        self._running.add(up)
         try:
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
             is_there = down.done()
+            if up.cancelled() and not is_there:
+                raise Failure("unavailable", "cannot go on with the call: the server ends", "Draining", retryable=True)
             (down if is_there else up).result()
             return is_there
         finally:
+            self._running.discard(up)
             up.cancel()
             down.cancel()
             await asyncio.gather(up, down, return_exceptions=True)

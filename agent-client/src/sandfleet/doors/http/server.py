@@ -31,6 +31,8 @@ _MOST_CONNECTIONS = 1000
 _HEAD_SECONDS = 10.0
 # Seconds that requests have to end in after SIGTERM.
 _DRAIN = 30
+# Seconds before that at which calls are ended in words.
+_LAST_WORDS = 5
 
 
 class Doors:
@@ -41,7 +43,7 @@ class Doors:
         self._previews = previews
         self._key = key
         self._origins = origins
-        self._rpcs = Rpcs(previews.sandboxes)
+        self.rpcs = Rpcs(previews.sandboxes)
         self._mcp = mcp
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -63,7 +65,7 @@ class Doors:
         if asked.path == _OPENAPI:
             return await _answer(send, 200, [*fields, (b"content-type", b"application/json")], described())
         if asked.path != _MCP or self._mcp is None:
-            return await self._rpcs.answer(asked, receive, send, fields)
+            return await self.rpcs.answer(asked, receive, send, fields)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -105,9 +107,10 @@ class _Connection(H11Protocol):
 class _Server(uvicorn.Server):
     """A server that says when it drains."""
 
-    def __init__(self, config: uvicorn.Config, draining: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, draining: asyncio.Event, doors: Doors) -> None:
         super().__init__(config)
         self._draining = draining
+        self._doors = doors
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's names
         """Begin to end; the second signal does not wait for requests. None is raised again behind the end."""
@@ -116,6 +119,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._draining.set()
+        asyncio.get_running_loop().call_later(_DRAIN - _LAST_WORDS, self._doors.rpcs.end)
         await super().shutdown(sockets)
 
 
@@ -140,8 +144,9 @@ async def serve(
         mcp = endpoint(draining) if endpoint else None
         if mcp is not None:
             await stack.enter_async_context(mcp.sessions.run())
+        doors = Doors(previews, key, origins, mcp)
         config = uvicorn.Config(
-            Doors(previews, key, origins, mcp),
+            doors,
             http=_Connection,
             ws=upgraded,  # type: ignore[arg-type]  # it is called for a protocol, as a class is
             lifespan="off",
@@ -155,4 +160,4 @@ async def serve(
             h11_max_incomplete_event_size=MOST_HEAD,
             timeout_graceful_shutdown=_DRAIN,
         )
-        await _Server(config, draining).serve([listener])
+        await _Server(config, draining, doors).serve([listener])

@@ -10,6 +10,7 @@ from typing import Any
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from sse_starlette.sse import AppStatus
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
@@ -49,6 +50,8 @@ class Endpoint:
         checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         server.streamable_http_app(transport_security=checked, session_idle_timeout=idle, max_sessions=most)
         self.sessions = server.session_manager
+        # It would cut the answers of calls that run as soon as the server drains.
+        AppStatus.enable_automatic_graceful_drain = False
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
