@@ -43,7 +43,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do suites+=("$1") && shift; done
 [ "${1:-}" = -- ] && shift
 # A part of a suite writes no row of the page.
 whole=$([ $# -gt 0 ] || echo yes)
-[ ${#suites[@]} -gt 0 ] || suites=(langchain inspect swerex smolagents gymnasium openai_agents pydantic_ai mini_swe_agent google_adk)
+[ ${#suites[@]} -gt 0 ] || suites=(langchain inspect swerex smolagents gymnasium openai_agents pydantic_ai mini_swe_agent google_adk ag2)
 failed=0
 for name in "${suites[@]}"; do
     folder=$(environment "$name")

@@ -14,6 +14,7 @@ MEMBERS = ("proto", "executor-image", "operator", "agent-client")
 MAX_LINES = 600
 # Extras of agent frameworks: an install of the clone has none of their packages.
 FRAMEWORKS = {
+    "ag2",
     "google_adk",
     "gymnasium",
     "inspect",

@@ -16,6 +16,7 @@ class TheirError(Exception):
 
 
 FRAMEWORKS = {
+    "ag2": "ag2",
     "google_adk": "google.adk",
     "gymnasium": "gymnasium",
     "inspect": "inspect_ai",
