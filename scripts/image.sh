@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images with buildah, without Docker: image.sh [executor|operator …]. BASE_IMAGE names another base than the
+# Builds the images with buildah, without Docker: image.sh [executor|operator|strangers …]. BASE_IMAGE names another base than the
 # one made here. An image is built only if its sources have changed. With a running test cluster it is also loaded there.
 # REQUIREMENTS names a file of packages to add to the executor's image; set TAG to something else than dev then.
 # LOAD=no leaves a running test cluster alone; LOAD=yes loads an image of another TAG into it, too, under that tag alone.
@@ -48,7 +48,7 @@ load() { # name, version: into the test cluster, if one runs and lacks the image
     fi
     # The last name is the one in chart and examples.
     local names=("localhost/$1:$tag")
-    [ "$tag" != dev ] || names+=("docker.io/sandfleet/${1#sandfleet-}:0.1.0")
+    case $tag-$1 in dev-*-executor | dev-*-operator) names+=("docker.io/sandfleet/${1#sandfleet-}:0.1.0") ;; esac
     harness tag-image "localhost/$1:$2" "${names[@]}"
     exec {lock}>&-
 }
@@ -92,13 +92,30 @@ build() { # folder, member distributions
     buildah_here images --format "{{.Name}}:{{.Tag}}  {{.Size}}" "$image"
 }
 
+strangers() { # images that know nothing of the executor, for the tests of such: tests/images/*.Dockerfile
+    local file name version
+    for file in tests/images/*.Dockerfile; do
+        name=sandfleet-$(basename "$file" .Dockerfile)
+        version=$({ echo "$base"; cat "$file"; } | sha256sum | cut -c1-12)
+        if ! buildah_here inspect --type image "localhost/$name:$version" > /dev/null 2>&1; then
+            echo "image: building localhost/$name:$version" >&2
+            buildah_here bud --quiet --isolation chroot --layers=false --build-arg "BASE_IMAGE=$base" \
+                --file "$file" --tag "localhost/$name:$version" tests/images >&2
+            forget "$name"
+        fi
+        buildah_here tag "localhost/$name:$version" "localhost/$name:$tag"
+        load "$name" "$version"
+    done
+}
+
 # Side by side: each build waits for a disk or for one core most of the time.
 made=()
-for each in ${*:-executor operator}; do
+for each in ${*:-executor operator strangers}; do
     case $each in
         executor) build executor-image proto executor-image & ;;
         operator) build operator proto operator & ;;
-        *) echo "cannot build $each: images are executor and operator" >&2; exit 2 ;;
+        strangers) strangers & ;;
+        *) echo "cannot build $each: images are executor, operator and strangers" >&2; exit 2 ;;
     esac
     made+=("$!")
 done

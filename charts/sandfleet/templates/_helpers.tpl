@@ -52,6 +52,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if include "sandfleet.egress.runs" . }}
 {{- $own = set $own "egress" (include "sandfleet.egress.settings" . | fromYaml) }}
 {{- end }}
+{{- $volumes := semverCompare ">=1.35-0" .Capabilities.KubeVersion.Version | ternary "ImageVolume" "InitContainer" }}
+{{- $delivery := eq .Values.settings.executor.delivery "Auto" | ternary $volumes .Values.settings.executor.delivery }}
+{{- $image := default (printf "sandfleet/executor:%s" .Chart.AppVersion) .Values.settings.executor.image }}
+{{- $own = set $own "executor" (dict "image" $image "delivery" $delivery) }}
 {{- merge $own .Values.settings | toJson }}
 {{- end }}
 

@@ -38,8 +38,19 @@ def load(file: Path | None) -> "ExecutorConfig":
     from sandfleet_executor.core.config import ExecutorConfig
 
     if file is None:
-        return ExecutorConfig.from_environment(os.environ)
+        return ExecutorConfig.from_environment(environment(), os.getuid())
     return ExecutorConfig.parse(json.loads(file.read_text()))
+
+
+def environment() -> dict[str, str]:
+    """The variables of the container: those of this process, or, beside another image, those that its start kept."""
+    from sandfleet_executor.core.session.foreign import ENVIRON_VARIABLE
+
+    if ENVIRON_VARIABLE not in os.environ:
+        return dict(os.environ)
+    lines = Path(os.environ[ENVIRON_VARIABLE]).read_bytes().split(b"\0")
+    pairs = (os.fsdecode(line).partition("=") for line in lines if line)
+    return {name: value for name, _, value in pairs}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from sandfleet_executor.core.files import mounts
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.services import parse
-from sandfleet_executor.core.session.foreign import Rootfs
+from sandfleet_executor.core.session.foreign import Rootfs, of_image
 
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
@@ -137,7 +137,7 @@ class ExecutorConfig:
         self._check_declared()
 
     def _check_contract(self) -> None:
-        if self.rootfs and (self.isolation != "namespace" or self.network != "none"):
+        if self.rootfs and self.isolation != "namespace":
             raise ConfigError("cannot take rootfs: the session has no namespace of its own")
         if self.contract not in CONTRACTS:
             raise ConfigError(f"cannot take contract={self.contract!r}: it is one of {', '.join(CONTRACTS)}")
@@ -190,8 +190,8 @@ class ExecutorConfig:
         return cls(**{**values, **made})
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """From what a pod's container is started with. Raises ConfigError."""
+    def from_environment(cls, environment: Mapping[str, str], user: int = 0) -> Self:
+        """From what a pod's container is started with, as this user. Raises ConfigError."""
         try:
             values = json.loads(environment[CONFIG_VARIABLE])
         except KeyError:
@@ -204,6 +204,9 @@ class ExecutorConfig:
             values["sandbox_uid"] = uid
         if authority := environment.get(AUTHORITY_VARIABLE):
             values["keys_authority"] = authority
+        if values.get("rootfs") is not None:
+            root = part(values, "rootfs", Rootfs)
+            values["rootfs"] = {**root, "user": user, "envs": of_image(environment)}
         # Of secrets: their keys need not be names of variables.
         secret = {
             name[len(USER_PREFIX) :]: value for name, value in environment.items() if name.startswith(USER_PREFIX)

@@ -14,6 +14,8 @@ from sandfleet_operator.api.validate import DNS_LABEL, check_label
 
 MIB = 1 << 20
 DOING = "take the settings"
+IMAGE_VOLUME, INIT_CONTAINER = "ImageVolume", "InitContainer"
+DELIVERIES = (IMAGE_VOLUME, INIT_CONTAINER)
 
 # REPOSITORY[:TAG][@DIGEST]; a colon with a slash behind it belongs to the registry's port.
 IMAGE = re.compile(
@@ -72,12 +74,32 @@ class EgressByName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """The executor that comes beside images which have none."""
+
+    # Its image; empty: every image has an executor of its own.
+    image: str = ""
+    # How it gets there: as a volume that is the image (Kubernetes 1.35, or the gate ImageVolume), or copied.
+    delivery: str = IMAGE_VOLUME
+
+    def __post_init__(self) -> None:
+        """Raises FleetError."""
+        _must(not self.image or IMAGE.fullmatch(self.image), f"executor.image {self.image!r} is no image")
+        _must(self.delivery in DELIVERIES, f"executor.delivery is one of {', '.join(DELIVERIES)}")
+
+    def is_in(self, image: str) -> bool:
+        """Whether the image is of the executor's repository."""
+        return not self.image or _repository(self.image) == _repository(image)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     control_plane_namespace: str
     # None named: all.
     watch_namespaces: tuple[str, ...] = ()
     # What sandboxes may be made from; see `image_allowed`. None: nothing.
     allowed_images: tuple[str, ...] = ()
+    executor: Executor = field(default_factory=Executor)
     # The most that a sandbox may ask for that brings its template with it; None: no sandbox may.
     inline: TemplateSpec | None = None
     # Services, API servers and nodes: where no egress list leads.
@@ -132,7 +154,7 @@ class Settings:
         _must("control_plane_namespace" in given, "controlPlaneNamespace is missing")
         if given.get("inline") is not None:
             given["inline"] = _ceiling(_object(given["inline"], "inline"))
-        for name, kind in (("recovery", Recovery), ("dns", Dns), ("egress", EgressByName)):
+        for name, kind in (("executor", Executor), ("recovery", Recovery), ("dns", Dns), ("egress", EgressByName)):
             if name in given:
                 given[name] = kind(**_fields(kind, _object(given[name], name), f"{name}."))
         return cls(**given)
@@ -162,6 +184,12 @@ def _matches(pattern: str, image: str, found: re.Match[str]) -> bool:
     if pattern == f"{found['repository']}:*":
         return found["tag"] is not None
     return pattern == f"{found['repository']}@sha256:*" and found["digest"] is not None
+
+
+def _repository(image: str) -> str:
+    """With the registry that Docker's names leave out; empty for what is no image."""
+    found = IMAGE.fullmatch(image)
+    return found["repository"].removeprefix("docker.io/") if found else ""
 
 
 def _readable(pattern: str) -> bool:

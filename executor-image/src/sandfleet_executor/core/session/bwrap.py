@@ -113,15 +113,17 @@ class Host:
 
 @dataclass(frozen=True)
 class Foreign:
-    """Folders of the machine: the root with its layer, the runtime, and the packages of this interpreter."""
+    """Folders of the machine: the root with its layer, and what is mounted in it, each with its path there."""
 
     root: str
-    runtime: str
-    packages: str
-    # Below the runtime: where the packages are mounted.
-    packages_mount: str
+    # The runtime and the packages of this interpreter; in a container they are there.
+    mounts: tuple[tuple[str, str], ...]
     # Who code is in the session.
     user: int
+    # Folders of the root that the session has empty.
+    covered: tuple[str, ...] = ()
+    # Whether the session's root is one of many users of a user namespace that is there already.
+    many_users: bool = False
 
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -168,7 +170,10 @@ def arguments(
     host uid that enter.py takes (root only).
     """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
-    if not (host.is_root and user_id):
+    if host.foreign and host.foreign.many_users:
+        kept = [part for name in foreign.CAPABILITIES for part in ("--cap-add", name)]
+        found += ["--cap-drop", "ALL", *kept]
+    elif not (host.is_root and user_id):
         inner = str(host.foreign.user if host.foreign else INNER_ID)
         found += ["--unshare-user", "--uid", inner, "--gid", inner]
     if host.own_network:
@@ -200,7 +205,8 @@ def arguments(
 def of_the_machine(host: Host) -> list[str]:
     """Arguments that mount what programs of the machine, or of the image, need to be read."""
     if host.foreign:
-        return ["--bind", host.foreign.root, "/"]
+        covers = [part for path in host.foreign.covered for part in ("--tmpfs", path, "--remount-ro", path)]
+        return ["--bind", host.foreign.root, "/", *covers]
     found = [*folders(("/etc/x", "/etc/R/x", "/etc/ssl/x", "/etc/pki/tls/x")), "--ro-bind", "/usr", "/usr"]
     for name in MERGED:
         found += (
@@ -218,7 +224,7 @@ def of_the_machine(host: Host) -> list[str]:
 def of_the_interpreter(host: Host) -> list[tuple[str, str]]:
     """Folders with their paths in the session."""
     if host.foreign:
-        return [(host.foreign.runtime, foreign.RUNTIME), (host.foreign.packages, host.foreign.packages_mount)]
+        return list(host.foreign.mounts)
     return [(prefix, prefix) for prefix in host.prefixes]
 
 

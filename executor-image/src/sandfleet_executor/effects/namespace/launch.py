@@ -29,6 +29,7 @@ from sandfleet_executor.effects.namespace.interpreter import links_to
 # Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
 INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
 THREADS = 1
+SETS_USERS = 1 << 6 | 1 << 7
 
 
 def worker_folder() -> str:
@@ -40,16 +41,31 @@ def host_of(config: ExecutorConfig) -> bwrap.Host:
     host = this_host(own_network=config.network == "none")
     if config.rootfs is None:
         return host
-    version = runtime.VERSION
-    folders = bwrap.Foreign(
-        root=f"{config.private_dir}/root/root",
-        runtime=str(runtime.runtime(Path(config.rootfs.runtime_dir))),
-        packages=sysconfig.get_path("purelib"),
-        packages_mount=f"{foreign.RUNTIME}/lib/{version}/site-packages",
-        user=config.rootfs.user,
-    )
-    python = f"{foreign.RUNTIME}/bin/{version}"
+    folders = of_container(config.rootfs) if config.rootfs.of_container else unpacked(config, config.rootfs)
+    python = f"{foreign.RUNTIME}/bin/{runtime.VERSION}"
     return replace(host, python=python, prefixes=(), links=(), installers=(), fonts=None, foreign=folders)
+
+
+def unpacked(config: ExecutorConfig, rootfs: foreign.Rootfs) -> bwrap.Foreign:
+    """A root that root.py makes. Raises NamespaceError."""
+    made = str(runtime.runtime(Path(rootfs.runtime_dir)))
+    packages = f"{foreign.RUNTIME}/lib/{runtime.VERSION}/site-packages"
+    mounts = ((made, foreign.RUNTIME), (sysconfig.get_path("purelib"), packages))
+    return bwrap.Foreign(root=f"{config.private_dir}/root/root", mounts=mounts, user=rootfs.user)
+
+
+def of_container(rootfs: foreign.Rootfs) -> bwrap.Foreign:
+    """The root of this process."""
+    many = rootfs.user == 0 and maps_users()
+    return bwrap.Foreign(root="/", mounts=(), user=rootfs.user, covered=(foreign.POD,), many_users=many)
+
+
+@cache
+def maps_users() -> bool:
+    """Whether this process may give a user namespace more users than its own (capabilities setgid and setuid)."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    effective = int(status.partition("CapEff:")[2].split(maxsplit=1)[0], 16)
+    return effective & SETS_USERS == SETS_USERS
 
 
 def this_host(*, own_network: bool = True) -> bwrap.Host:
@@ -107,7 +123,7 @@ def plan(
         around, fds = bubblewrap(config, host, mounts, opened)
         command = [*around, "--", *command]
         if config.rootfs:
-            command = [*root_maker(config, config.rootfs, mounts), *command]
+            command = [*root_maker(config, config.rootfs, host, mounts), *command]
     if groups.processes:
         command = ["/bin/sh", "-c", INTO_CGROUP, "sh", str(groups.processes), *command]
     return command, [*fds, *counted.values(), *doors]
@@ -151,8 +167,13 @@ def in_memory(config: ExecutorConfig) -> list[str]:
     return ["/tmp", "/dev/shm", *(["/"] if config.rootfs else [])]  # noqa: S108 - the namespace's own
 
 
-def root_maker(config: ExecutorConfig, rootfs: foreign.Rootfs, mounts: Collection[Mount]) -> list[str]:
+def root_maker(
+    config: ExecutorConfig, rootfs: foreign.Rootfs, host: bwrap.Host, mounts: Collection[Mount]
+) -> list[str]:
     """The command that makes the foreign root, up to the program that it becomes."""
+    if rootfs.of_container:
+        many = host.foreign and host.foreign.many_users
+        return [sys.executable, "-I", "-S", f"{worker_folder()}/init/users.py"] if many else []
     folder = Path(config.private_dir) / "root"
     folder.mkdir(exist_ok=True)
     return foreign.maker(

@@ -13,13 +13,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sandfleet_executor.core.session.foreign import LOADER, RUNTIME
+from sandfleet_executor.core.session.foreign import ENVIRON_VARIABLE, LOADER, PLACES_OF_A_POD, POD, RUNTIME
 from sandfleet_executor.effects.namespace.children import NamespaceError
 
-FORMAT = 1
+FORMAT = 2
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 # No cell imports them; together they are a third of the library.
 LEFT_OUT = ("__pycache__", "dist-packages", "ensurepip", "idlelib", "site-packages", "test", "tests", "turtledemo")
@@ -39,6 +39,14 @@ OF_WHEELS = (
     "libz.so.1",
 )
 FOLDER_OF_LIBRARIES = re.compile(rb"(?<=\0)/(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?(?=\0)")
+# What a pod's container runs. The image's variables are for the session: the executor's loader and interpreter read none.
+START = f"""#!{RUNTIME}/bin/busybox sh
+busybox={RUNTIME}/bin/busybox
+variables={POD}/private/environ
+"$busybox" cat /proc/self/environ > "$variables" || exit 1
+exec "$busybox" env -i {ENVIRON_VARIABLE}="$variables" PATH={RUNTIME}/bin TMPDIR={POD}/tmp \\
+    {RUNTIME}/bin/{VERSION} -IB -m sandfleet_executor serve
+"""
 FILES_OF_LOADER = (b"/etc/ld.so.cache", b"/etc/ld.so.preload")
 
 
@@ -63,16 +71,32 @@ def runtime(folder: Path) -> Path:
     return target
 
 
-def _make(target: Path, program: Path) -> None:
+def complete(target: Path) -> None:
+    """Makes `target`, which has an environment `venv` with the executor, all that runs beside another image: with
+    bubblewrap, a busybox that no library touches, and the places of a pod's mounts. Raises OSError and ValueError.
+    """
+    _make(target, Path(sys.executable).resolve(), [Path("/usr/bin/bwrap")])
+    (target / "lib" / VERSION / "site-packages").rmdir()
+    (target / "lib" / VERSION / "site-packages").symlink_to(f"../../venv/lib/{VERSION}/site-packages")
+    shutil.copy("/usr/bin/busybox", target / "bin")
+    _write(target / "bin" / "start", START.encode())
+    for name in PLACES_OF_A_POD:
+        (Path(str(target) + POD.removeprefix(RUNTIME)) / name).mkdir(parents=True)
+
+
+def _make(target: Path, program: Path, others: Sequence[Path] = ()) -> None:
     for name in ("bin", "lib", "_sandfleet_worker"):
         (target / name).mkdir(parents=True)
     library = target / "lib" / VERSION
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=_left_out)
     (library / "site-packages").mkdir()
+    # Debian's Python looks for packages in folders of this name.
+    (library / "dist-packages").symlink_to("site-packages")
     loader = loader_of(program.read_bytes())
-    _write(target / "bin" / VERSION, replaced(program.read_bytes(), loader, LOADER.encode()))
+    for path, name in ((program, VERSION), *((other, other.name) for other in others)):
+        _write(target / "bin" / name, replaced(path.read_bytes(), loader, LOADER.encode()))
     _write(target / "ld.so", own_folders_only(Path(os.fsdecode(loader)).read_bytes()))
-    for name, path in _libraries([program, *library.rglob("*.so")]).items():
+    for name, path in _libraries([program, *others, *library.rglob("*.so")]).items():
         shutil.copy(path, target / "lib" / name)
 
 

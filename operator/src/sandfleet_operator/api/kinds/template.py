@@ -54,6 +54,16 @@ class Contract(Enum):
         return self.value.capitalize()
 
 
+class ExecutorPlace(Enum):
+    """Where the executor of a sandbox is."""
+
+    # In the image if that is of the repository of the installation's executor, else beside it.
+    AUTO = "Auto"
+    IN_IMAGE = "InImage"
+    # Its container has the image as it is, and the executor comes from the installation's image.
+    BESIDE = "Beside"
+
+
 class NetworkClosure(Enum):
     """What follows when a NetworkPolicy of others opens a sandbox."""
 
@@ -180,6 +190,9 @@ class TemplateSpec:
     image: Annotated[str, at("image", required=True)]
     image_pull_policy: Annotated[str, at("imagePullPolicy")] = "IfNotPresent"
     image_pull_secrets: Annotated[tuple[str, ...], at("imagePullSecrets", names)] = ()
+    executor: Annotated[ExecutorPlace, at("executor")] = ExecutorPlace.AUTO
+    # Who code is where the executor comes beside the image: "root" or a number; empty: the image's user.
+    user: Annotated[str, at("user")] = ""
     runtime_class: Annotated[str, at("runtimeClassName")] = "gvisor"
     # The most that a sandbox gets; the requests are below or equal.
     resources: Annotated[Resources, at("resources.limits")]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from sandfleet_operator.api.kinds.template import (
     DEFAULTS,
     Contract,
     Egress,
+    ExecutorPlace,
     Resources,
     Retention,
     TemplateSpec,
@@ -44,6 +46,8 @@ MIN_EPHEMERAL_STORAGE = 128 * MIB
 LIMITS = "executionLimits"
 LONGEST = f"{LIMITS}.maxTimeoutSeconds"
 RESOURCES = "resources.limits"
+# Users above are of no image; the session has no more.
+USER = re.compile(r"|root|[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]")
 # Fields that are shown in Mi.
 SIZES = {"workspace.size"} | {
     f"{where}.{column.at.word}"
@@ -183,6 +187,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         raise _RefusedError(Reason.IMAGE_NOT_ALLOWED, f"cannot make a sandbox: {why}")
     if not template.runtime_class:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it names no runtime class")
+    _check_executor(template, settings)
     if not template.contracts:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it allows no contract")
     _check_sizes(template)
@@ -204,6 +209,15 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         if value > most:
             why = f"its request for {name} of {value:g} is above its limit of {most:g}"
             raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
+
+
+def _check_executor(template: TemplateSpec, settings: Settings) -> None:
+    if template.executor is ExecutorPlace.BESIDE and not settings.executor.image:
+        why = "the installation names no executor to bring (Helm value settings.executor.image)"
+        raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
+    if not USER.fullmatch(template.user):
+        why = f"user is {template.user!r}, and has to be root, a number up to 65535, or empty for the image's"
+        raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
 
 
 def _check_sizes(template: TemplateSpec) -> None:

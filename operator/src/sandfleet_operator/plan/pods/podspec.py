@@ -14,20 +14,13 @@ from sandfleet_operator.api.quantities import MIB, bytes_text, cores_text
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.plan.egress.lists import ends_tls, names_of, placeholders
-from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods import delivery, names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective
 from sandfleet_operator.plan.pods.placement import fields_of as placement_of
 from sandfleet_operator.plan.remembered import remembered
 
 CONTAINER = "executor"
-USER_ID = 1000
-# The volume has two directories: the workspace of user code, seen as /workspace, and the state of the executor.
-VOLUME = "/volume"
-WORKSPACE = f"{VOLUME}/workspace"
-STATE = f"{VOLUME}/state"
-PRIVATE = "/run/sandfleet/private"
-KEYS = "/run/sandfleet/keys"
 KEYS_FILE = "keys.json"
 # Variables that the executor reads: see docs/reference/executor.md.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
@@ -161,18 +154,13 @@ def _spec(request: PodRequest, settings: Settings) -> dict[str, Any]:
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": delivery.pod_security(wanted, settings),
         **_resolver(dns=wanted.egress.dns),
         "containers": [_container(request, settings)],
-        "volumes": _volumes(request),
+        "volumes": [*_volumes(request), *delivery.volumes(wanted, settings)],
     }
+    if copying := delivery.init_containers(wanted, settings):
+        spec["initContainers"] = copying
     if request.user_namespace:
         spec["hostUsers"] = False
     secrets = [{"name": name} for name in wanted.image_pull_secrets]
@@ -200,20 +188,11 @@ def _container(request: PodRequest, settings: Settings) -> dict[str, Any]:
             {"name": CONFIG_VARIABLE, "value": literal(_config(request, settings))},
         ],
         "resources": {"limits": _amounts(wanted.resources), "requests": _amounts(wanted.requests)},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        **delivery.security(wanted, settings),
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": STARTUP_SECONDS},
         # No liveness probe: a busy sandbox is not dead, and the executor watches itself.
         "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 3},
-        "volumeMounts": [
-            {"name": "workspace", "mountPath": VOLUME},
-            {"name": "private", "mountPath": PRIVATE},
-            {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - the container's own
-            {"name": "keys", "mountPath": KEYS, "readOnly": True},
-        ],
+        "volumeMounts": delivery.mounts(wanted, settings),
     }
     secrets = [
         {
@@ -246,12 +225,14 @@ def _volumes(request: PodRequest) -> list[dict[str, Any]]:
 def _config(request: PodRequest, settings: Settings) -> str:
     """The executor's configuration. The executor adds the pod's UID itself."""
     wanted, claimed = request.wanted, request.state is PodState.CLAIMED
+    places = delivery.places(wanted, settings)
     config: dict[str, Any] = {
         "sandbox_id": request.name,
-        "workspace": WORKSPACE,
-        "state_dir": STATE,
-        "private_dir": PRIVATE,
-        "keys_file": f"{KEYS}/{KEYS_FILE}",
+        # The volume has two folders: the workspace of user code, seen as /workspace, and the state of the executor.
+        "workspace": f"{places.volume}/workspace",
+        "state_dir": f"{places.volume}/state",
+        "private_dir": places.private,
+        "keys_file": f"{places.keys}/{KEYS_FILE}",
         "listen": f"0.0.0.0:{settings.executor_port}",
         "network": "pod",
         "isolation": "namespace",
@@ -262,6 +243,8 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "envs": dict(wanted.envs),
         **for_executor(wanted),
     }
+    if delivery.is_beside(wanted, settings):
+        config["rootfs"] = {"path": "/"}
     if wanted.contract is not Contract.AUTONOMOUS:
         # Executors of older images do not know it, and refuse to start.
         config["contract"] = wanted.contract.value
