@@ -18,8 +18,10 @@ STILL = (
 IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
 SANDBOX_IMAGE = (
     "--set",
-    "test.image=localhost/sandfleet-executor:dev,settings.executor.image=localhost/sandfleet-executor:dev,"
-    "settings.allowedImages={localhost/sandfleet-executor:*,localhost/sandfleet-task:*,localhost/sandfleet-static:*}",
+    (
+        "test.image=localhost/sandfleet-executor:dev,settings.executor.image=localhost/sandfleet-executor:dev,"
+        "settings.allowedImages={localhost/sandfleet-executor:*,localhost/sandfleet-task:*,localhost/sandfleet-static:*}"
+    ),
 )
 
 

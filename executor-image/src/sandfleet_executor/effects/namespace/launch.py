@@ -114,6 +114,7 @@ def plan(
     module = f"{bwrap.WORKER_PACKAGE}.init.spawner"
     counted, doors = groups.open_memory(opened), groups.open_doors(opened)
     options = spawner_options(config, control_fd, mounts, counted, doors, counts_writes=counts_writes)
+    options["has_capabilities"] = bool(host.foreign and host.foreign.many_users)
     start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
     command = bwrap.program(
         host, user_id=config.user_id if contained else None, tmp_inodes=config.limits.tmpfs_inodes, start=start

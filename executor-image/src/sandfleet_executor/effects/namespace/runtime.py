@@ -46,7 +46,7 @@ variables={POD}/private/environ
 "$busybox" cat /proc/self/environ > "$variables" || exit 1
 exec "$busybox" env -i {ENVIRON_VARIABLE}="$variables" PATH={RUNTIME}/bin TMPDIR={POD}/tmp \\
     {RUNTIME}/bin/{VERSION} -IB -m sandfleet_executor serve
-"""
+"""  # noqa: S108 - the executor's own
 FILES_OF_LOADER = (b"/etc/ld.so.cache", b"/etc/ld.so.preload")
 
 
@@ -80,8 +80,8 @@ def complete(target: Path) -> None:
     (target / "lib" / VERSION / "site-packages").symlink_to(f"../../venv/lib/{VERSION}/site-packages")
     shutil.copy("/usr/bin/busybox", target / "bin")
     _write(target / "bin" / "start", START.encode())
-    for name in PLACES_OF_A_POD:
-        (Path(str(target) + POD.removeprefix(RUNTIME)) / name).mkdir(parents=True)
+    for place in PLACES_OF_A_POD:
+        (Path(str(target) + POD.removeprefix(RUNTIME)) / place).mkdir(parents=True)
 
 
 def _make(target: Path, program: Path, others: Sequence[Path] = ()) -> None:

@@ -7,7 +7,10 @@ import signal
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
+# More than any kernel has.
+CAPABILITIES = 64
 
 # Of a program that starts: the signals whose handling can be reset.
 SIGNALS_TO_RESET = [number for number in signal.valid_signals() if number not in {signal.SIGKILL, signal.SIGSTOP}]
@@ -31,6 +34,15 @@ def hide_from_peers() -> None:
 
 def show_to_peers() -> None:
     _libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def keep_no_more_capabilities() -> None:
+    """No program that this process becomes or starts can have a capability that it has not itself."""
+    with open("/proc/self/status", encoding="ascii") as file:  # noqa: PTH123 - pathlib is not needed in PID 1
+        own = int(file.read().partition("CapPrm:")[2].split(maxsplit=1)[0], 16)
+    for number in range(CAPABILITIES):
+        if not own >> number & 1:
+            _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
 
 
 def end_with_parent() -> None:

@@ -300,6 +300,8 @@ def main(options: dict[str, Any]) -> None:
     linux.set_limit("RLIMIT_CORE", 0)
     separated = linux.separated_user()
     linux.hide_from_peers()
+    if options["has_capabilities"]:
+        linux.keep_no_more_capabilities()
     if options["filters_calls"]:
         syscalls.install()
     counted = machine.of(options)

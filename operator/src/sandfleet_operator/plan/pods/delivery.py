@@ -60,7 +60,9 @@ class Places:
 
 
 IN_IMAGE = Places("/volume", "/run/sandfleet/private", "/run/sandfleet/keys", "/tmp")  # noqa: S108 - the container's
-BESIDE = Places(f"{BUNDLE}/pod/volume", f"{BUNDLE}/pod/private", f"{BUNDLE}/pod/keys", f"{BUNDLE}/pod/tmp", "/workspace")
+BESIDE = Places(
+    f"{BUNDLE}/pod/volume", f"{BUNDLE}/pod/private", f"{BUNDLE}/pod/keys", f"{BUNDLE}/pod/tmp", "/workspace"
+)
 
 
 def is_beside(wanted: Effective, settings: Settings) -> bool:
@@ -98,7 +100,9 @@ def security(wanted: Effective, settings: Settings) -> dict[str, Any]:
         return {"securityContext": {**least, "readOnlyRootFilesystem": True}}
     if _may_be_root(wanted):
         least["capabilities"] = {"drop": ["ALL"], "add": list(CAPABILITIES)}
-    return {"command": list(COMMAND), "securityContext": least}
+    # What the executor says of an image that it cannot serve is then in the pod's status.
+    words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    return {"command": list(COMMAND), "securityContext": least, **words}
 
 
 def mounts(wanted: Effective, settings: Settings) -> list[dict[str, Any]]:

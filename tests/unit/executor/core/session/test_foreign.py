@@ -1,5 +1,7 @@
 """A session on a foreign root: what it is started with."""
 
+import json
+
 import pytest
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import ConfigError
@@ -15,10 +17,13 @@ CONFIG = {
     "keys_file": "/k",
     "socket": "/s",
 }
-FOREIGN = bwrap.Foreign("/p/root/root", "/srv/cache/runtime-1", "/srv/venv/packages", "/opt/sandfleet/packages", 1234)
+MOUNTS = (("/srv/cache/runtime-1", "/opt/sandfleet"), ("/srv/venv/packages", "/opt/sandfleet/packages"))
+FOREIGN = bwrap.Foreign("/p/root/root", MOUNTS, 1234)
+# Of a pod: the container has the image, and the executor stands beside it.
+IN_POD = bwrap.Foreign("/", (), 0, covered=("/opt/sandfleet/pod",), many_users=True)
 
 
-def found(**change):
+def found(root=FOREIGN, **change):
     host = bwrap.Host(
         is_root=False,
         merged=("bin",),
@@ -26,7 +31,7 @@ def found(**change):
         prefixes=(),
         worker_folder="/srv/worker",
         own_network=True,
-        foreign=FOREIGN,
+        foreign=root,
     )
     given = {"workspace": "/w", "tmp_bytes": 1, "user_id": None, "data_fds": [10], "info_fd": 9}
     return bwrap.arguments(host, **given | change)
@@ -53,6 +58,36 @@ def test_code_is_the_user_of_the_image_and_may_change_the_root():
     words = found()
     assert words[words.index("--uid") + 1] == words[words.index("--gid") + 1] == "1234"
     assert [words[at + 1] for at, word in enumerate(words) if word == "--remount-ro"] == ["/dev"]
+
+
+def test_in_a_pod_the_session_has_the_container_s_root_without_what_the_executor_has_there():
+    words = found(IN_POD)
+    at = words.index("/opt/sandfleet/pod")
+    assert words[at - 4 : at + 3] == [
+        "--bind",
+        "/",
+        "/",
+        "--tmpfs",
+        "/opt/sandfleet/pod",
+        "--remount-ro",
+        "/opt/sandfleet/pod",
+    ]
+    # Its root is that of a user namespace made before, and may mount nothing.
+    assert "--unshare-user" not in words
+    kept = {words[place + 1] for place, word in enumerate(words) if word == "--cap-add"}
+    assert words[words.index("--cap-drop") + 1] == "ALL"
+    assert {"CAP_CHOWN", "CAP_SETUID"} <= kept
+    assert not kept & {"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_MKNOD", "CAP_NET_RAW", "CAP_NET_ADMIN"}
+
+
+def test_the_configuration_of_a_pod_takes_user_and_variables_of_its_container():
+    text = json.dumps({**CONFIG, "rootfs": {"path": "/"}})
+    around = {"SANDFLEET_EXECUTOR_CONFIG": text, "HOME": "/home/app", "KUBERNETES_PORT": "1", "HOSTNAME": "pod"}
+    rootfs = ExecutorConfig.from_environment(around, 1234).rootfs
+    assert rootfs is not None
+    assert (rootfs.user, dict(rootfs.envs), rootfs.of_container) == (1234, {"HOME": "/home/app"}, True)
+    with pytest.raises(ConfigError, match="of the template to InImage"):
+        ExecutorConfig.from_environment({**around, "SANDFLEET_EXECUTOR_IMAGE": "1"}, 1234)
 
 
 def test_variables_of_the_image_count_before_those_of_each_session():
