@@ -20,7 +20,7 @@ from support.operator.crd_schemas import SCHEMAS, filled
 AGENT = ROOT / "examples/agent.yaml"
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if path != AGENT)
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())["settings"]
-SETTINGS = Settings.parse({**VALUES, "controlPlaneNamespace": "sandfleet"})
+SETTINGS = Settings.parse({**VALUES, "controlPlaneNamespace": "sandfleet", "executor": {}})
 VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 
 

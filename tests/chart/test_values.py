@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import yaml
-from chart.helm_chart import CHART, NAMESPACE, ROOT, loaded, named, rendered, run
-from sandfleet_operator.api.settings import Settings
+from chart.helm_chart import CHART, NAMESPACE, ROOT, documents, loaded, named, rendered, run
+from sandfleet_operator.api.settings import Executor, Settings
 
 script = loaded(ROOT / "scripts/chart.py")
 
@@ -86,14 +86,35 @@ def test_the_settings_default_to_the_programs_own_but_for_the_image_and_the_poli
         allowed_images=("sandfleet/executor:*",),
         admission_policies=("sandfleet-control-metadata",),
     )
-    assert settings_of() == wanted
+    found = settings_of()
+    assert replace(found, executor=Executor()) == wanted
+    assert found.executor.image.startswith("sandfleet/executor:")
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "delivery"),
+    [
+        ("1.34.9", "Auto", "InitContainer"),
+        ("1.35.0-gke.100", "Auto", "ImageVolume"),
+        ("1.36.1", "Auto", "ImageVolume"),
+        ("1.33.0", "ImageVolume", "ImageVolume"),
+        ("1.35.0", "InitContainer", "InitContainer"),
+    ],
+)
+def test_the_cluster_s_version_decides_how_the_executor_comes_beside_an_image(version, given, delivery) -> None:
+    done = run("--kube-version", version, "--set", f"settings.executor.delivery={given},settings.executor.image=a/b:1")
+    (config_map,) = named(documents(done.stdout), "ConfigMap", "sandfleet-settings")
+    assert Settings.parse(json.loads(config_map["data"]["settings.json"])).executor == Executor(
+        image="a/b:1", delivery=delivery
+    )
 
 
 def test_every_setting_is_a_value_of_the_chart() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["settings"]
     # The chart itself knows the namespace, its policies, and whether there is a snapshotter and an egress process.
     assert len(values) == len(fields(Settings)) - 4
-    assert Settings.parse({**values, "controlPlaneNamespace": "x"}).control_plane_namespace == "x"
+    # It knows which image and which way "" and Auto are.
+    assert Settings.parse({**values, "controlPlaneNamespace": "x", "executor": {}}).control_plane_namespace == "x"
 
 
 def test_a_setting_reaches_the_program_and_restarts_it() -> None:

@@ -1,4 +1,4 @@
-"""Images that know nothing of the executor, in gVisor pods: tests/images/*.Dockerfile, through operator, fleet and client."""
+"""Images that know nothing of the executor (tests/images), in gVisor pods, through operator, fleet and client."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ NEVER_THE_OWNERS = {
     "preload",
     "rollback",
     "runtimeClassName",
+    "executor",
+    "user",
     "envFrom",
     "imagePullSecrets",
     "nodeSelector",

@@ -170,12 +170,7 @@ def arguments(
     host uid that enter.py takes (root only).
     """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
-    if host.foreign and host.foreign.many_users:
-        kept = [part for name in foreign.CAPABILITIES for part in ("--cap-add", name)]
-        found += ["--cap-drop", "ALL", *kept]
-    elif not (host.is_root and user_id):
-        inner = str(host.foreign.user if host.foreign else INNER_ID)
-        found += ["--unshare-user", "--uid", inner, "--gid", inner]
+    found += of_the_user(host, user_id)
     if host.own_network:
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
@@ -200,6 +195,17 @@ def arguments(
     found += writable(((workspace, WORKSPACE), *mounts)) + _pairs("--ro-bind", read_only)
     found += ["--remount-ro", "/dev", *([] if host.foreign else ["--remount-ro", "/"]), "--chdir", WORKSPACE]
     return found
+
+
+def of_the_user(host: Host, user_id: int | None) -> list[str]:
+    """Arguments that say who code is, unless enter.py does."""
+    if host.foreign and host.foreign.many_users:
+        kept = [part for name in foreign.CAPABILITIES for part in ("--cap-add", name)]
+        return ["--cap-drop", "ALL", *kept]
+    if host.is_root and user_id:
+        return []
+    inner = str(host.foreign.user if host.foreign else INNER_ID)
+    return ["--unshare-user", "--uid", inner, "--gid", inner]
 
 
 def of_the_machine(host: Host) -> list[str]:

@@ -39,7 +39,7 @@ OF_WHEELS = (
     "libz.so.1",
 )
 FOLDER_OF_LIBRARIES = re.compile(rb"(?<=\0)/(?:usr/)?lib(?:64)?/(?:[a-z0-9_]+-linux-gnu/)?(?=\0)")
-# What a pod's container runs. The image's variables are for the session: the executor's loader and interpreter read none.
+# A pod's container runs this. The image's variables are the session's: the executor's loader and interpreter read none.
 START = f"""#!{RUNTIME}/bin/busybox sh
 busybox={RUNTIME}/bin/busybox
 variables={POD}/private/environ

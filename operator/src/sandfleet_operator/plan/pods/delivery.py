@@ -1,8 +1,8 @@
 """How the executor gets into a pod: its container's image has it, or it comes beside another image (D28).
 
 Beside an image everything of the executor is below one folder, and its container's root is the session's. As root the
-executor keeps the capabilities that it passes on to the session's root, which has them in a user namespace alone; all of
-them are among those of PodSecurity's level baseline. As a user with a number the pod fits the level restricted.
+executor keeps the capabilities that it passes on to the session's root, which has them in a user namespace alone; they
+are among those of PodSecurity's level baseline. As a user with a number the pod fits the level restricted.
 """
 
 from dataclasses import dataclass
