@@ -164,6 +164,8 @@ def test_what_cannot_be_is_said_in_words(bed: Bed) -> None:
 async def test_where_no_volume_is_an_image_the_executor_is_copied(bed: Bed, created) -> None:
     values = ("--reuse-values", "--set", "settings.executor.delivery=InitContainer", "--wait")
     bed.release.upgrade(*values)
+    ready = ("wait", "pod", "-l", "app.kubernetes.io/component=fleet", "--for=condition=Ready", "--timeout=60s")
+    bed.cluster.kubectl(*ready, "-n", bed.release.namespace)
     sandbox = await created("static", bed.host)
     assert (await sandbox.run_code("import os, pandas; os.getuid()")).text == "1234"
     (pod,) = bed.cluster.api.list("Pod", bed.host)
