@@ -14,8 +14,8 @@ SUITES: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "openai_agents": ("OpenAI Agents SDK", "openai-agents", "its neutral tests of programs, terminals, paths", {}),
     "pydantic_ai": ("Pydantic AI", "pydantic-ai-slim", "WorkspaceBackendSuite", {}),
     "mini_swe_agent": ("mini-swe-agent", "mini-swe-agent", "none is published", {}),
-    "ag2": ("AG2", "ag2", "none is published", {}),
-    "google_adk": ("Google ADK", "google-adk", "none is published", {}),
+    "ag2": ("AG2", "ag2", "none was run", {}),
+    "google_adk": ("Google ADK", "google-adk", "none was run", {}),
     "gymnasium": ("Gymnasium", "gymnasium", "check_env", {}),
     "smolagents": (
         "smolagents",

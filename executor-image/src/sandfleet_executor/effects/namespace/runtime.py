@@ -96,8 +96,8 @@ def _make(target: Path, program: Path, others: Sequence[Path] = ()) -> None:
     for path, name in ((program, VERSION), *((other, other.name) for other in others)):
         _write(target / "bin" / name, replaced(path.read_bytes(), loader, LOADER.encode()))
     _write(target / "ld.so", own_folders_only(Path(os.fsdecode(loader)).read_bytes()))
-    for name, path in _libraries([program, *others, *library.rglob("*.so")]).items():
-        shutil.copy(path, target / "lib" / name)
+    for name, found in _libraries([program, *others, *library.rglob("*.so")]).items():
+        shutil.copy(found, target / "lib" / name)
 
 
 def _left_out(_: str, names: list[str]) -> list[str]:
