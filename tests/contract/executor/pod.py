@@ -16,11 +16,17 @@ from functools import cached_property
 from contract.executor.authority import Authority
 from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, Rig, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sandfleet_operator.plan.pods import delivery
 
 # The name of another image of the executor in the cluster: one with more packages, or of another tree.
 IMAGE = os.environ.get("SANDFLEET_EXECUTOR_IMAGE", "localhost/sandfleet-executor:dev")
+# The name of an image beside which the executor comes, and who code is there: "root", or a number.
+BESIDE, USER = os.environ.get("SANDFLEET_BESIDE", ""), os.environ.get("SANDFLEET_BESIDE_USER", "root")
 PORT = 50051
-PRIVATE = "/run/sandfleet/private"
+PLACES = delivery.BESIDE if BESIDE else delivery.IN_IMAGE
+PRIVATE = PLACES.private
+PYTHON = f"{delivery.BUNDLE}/bin/python3.11" if BESIDE else "python3"
+USER_ID = (0 if USER == "root" else int(USER)) if BESIDE else 1000
 RUNSC_ROOT = "/run/containerd/runsc/k8s.io"
 MIB = 1 << 20
 # Above the limit for user code: the executor itself, and the sentry.
@@ -40,6 +46,11 @@ POD_SECURITY = {
     "fsGroup": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+if BESIDE:
+    POD_SECURITY |= {"runAsNonRoot": USER_ID > 0, "runAsUser": USER_ID, "runAsGroup": USER_ID}
+    NO_PRIVILEGE["readOnlyRootFilesystem"] = False
+    if not USER_ID:
+        NO_PRIVILEGE["capabilities"]["add"] = list(delivery.CAPABILITIES)
 # Run in the container, outside of the session namespace: it sees all of its processes.
 OTHERS = """
 import os
@@ -77,7 +88,8 @@ class PodHost:
         self.authority = Authority()
 
     async def start(self):
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        level = "baseline" if BESIDE and USER == "root" else "restricted"
+        labels = {"pod-security.kubernetes.io/enforce": level}
         api = self.cluster.api
         await self.do(
             api.create,
@@ -127,13 +139,14 @@ class PodHost:
             ],
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": str(memory)}},
             "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 10},
-            "volumeMounts": [
-                {"name": "workspace", "mountPath": "/volume"},
-                {"name": "private", "mountPath": PRIVATE},
-                {"name": "scratch", "mountPath": "/tmp"},
-                {"name": "keys", "mountPath": "/run/sandfleet/keys", "readOnly": True},
-            ],
+            "volumeMounts": PLACES.mounts,
         }
+        bundle = []
+        if BESIDE:
+            mount = {"name": "executor", "mountPath": delivery.BUNDLE, "subPath": "opt/sandfleet", "readOnly": True}
+            container |= {"image": BESIDE, "command": list(delivery.COMMAND)}
+            container["volumeMounts"] = [mount, *PLACES.mounts]
+            bundle = [{"name": "executor", "image": {"reference": IMAGE, "pullPolicy": "IfNotPresent"}}]
         spec = {
             "runtimeClassName": "gvisor",
             "restartPolicy": "Always" if restarts else "Never",
@@ -147,6 +160,7 @@ class PodHost:
                 {"name": "private", "emptyDir": {"sizeLimit": "1Mi"}},
                 {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}},
                 {"name": "keys", "projected": {"sources": [{"configMap": {"name": "keys"}}]}},
+                *bundle,
             ],
         }
         return {**self._own("v1", "Pod", name), "spec": spec}
@@ -193,10 +207,11 @@ class PodExecutor(ExecutorUnderTest):
         own = {key: value for key, value in rig.config.items() if key not in left_out}
         return {
             "sandbox_id": name,
-            "workspace": "/volume/workspace",
-            "state_dir": "/volume/state" if rig.config.get("state_dir", "") is not None else None,
+            "workspace": f"{PLACES.volume}/workspace",
+            "state_dir": f"{PLACES.volume}/state" if rig.config.get("state_dir", "") is not None else None,
             "private_dir": PRIVATE,
-            "keys_file": "/run/sandfleet/keys/keys.json",
+            "keys_file": f"{PLACES.keys}/keys.json",
+            "rootfs": {"path": "/"} if BESIDE and rig.isolation == "namespace" else None,
             "listen": f"0.0.0.0:{PORT}",
             "keys_authority": "any",
             "isolation": rig.isolation,
@@ -233,16 +248,16 @@ class PodExecutor(ExecutorUnderTest):
     def hidden(self):
         """What → path in the container that is not to be in the session namespace."""
         paths = {
-            "readable by everybody": "/tmp/canary",
+            "readable by everybody": f"{PLACES.scratch}/canary",
             "of root alone": f"{PRIVATE}/own",
-            "at home": "/tmp/.at-home",
-            "the repository": "/run/sandfleet",
+            "at home": f"{PLACES.scratch}/.at-home",
+            "the repository": PLACES.volume if BESIDE else "/run/sandfleet",
             "the executor's private folder": PRIVATE,
-            "the keys of tokens": "/run/sandfleet/keys/keys.json",
-            "the stored executions": "/volume/state/ids-1",
-            "the journal": "/volume/state/journal/1-1",
+            "the keys of tokens": f"{PLACES.keys}/keys.json",
+            "the stored executions": f"{PLACES.volume}/state/ids-1",
+            "the journal": f"{PLACES.volume}/state/journal/1-1",
         }
-        files = (f"{PRIVATE}/own", "/tmp/canary", "/tmp/.at-home")
+        files = (f"{PRIVATE}/own", f"{PLACES.scratch}/canary", f"{PLACES.scratch}/.at-home")
         lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]
         self._run("import os; os.umask(0o022)\n" + "\n".join(lines))
         return paths
@@ -340,9 +355,9 @@ class PodExecutor(ExecutorUnderTest):
             str(runsc),
             f"--root={RUNSC_ROOT}",
             "exec",
-            "--user=1000:1000",
+            f"--user={USER_ID}:{USER_ID}",
             self.container,
-            "python3",
+            PYTHON,
             "-c",
             code,
         ]

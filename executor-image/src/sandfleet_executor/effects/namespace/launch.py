@@ -29,6 +29,7 @@ from sandfleet_executor.effects.namespace.interpreter import links_to
 # Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
 INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
 THREADS = 1
+CGROUPS = "/sys/fs/cgroup"
 SETS_USERS = 1 << 6 | 1 << 7
 
 
@@ -57,7 +58,9 @@ def unpacked(config: ExecutorConfig, rootfs: foreign.Rootfs) -> bwrap.Foreign:
 def of_container(rootfs: foreign.Rootfs) -> bwrap.Foreign:
     """The root of this process."""
     many = rootfs.user == 0 and maps_users()
-    return bwrap.Foreign(root="/", mounts=(), user=rootfs.user, covered=(foreign.POD,), many_users=many)
+    # Root could change the groups of the whole container there.
+    covered = (foreign.POD, *(path for path in (CGROUPS,) if Path(path).is_dir()))
+    return bwrap.Foreign(root="/", mounts=(), user=rootfs.user, covered=covered, many_users=many)
 
 
 @cache
