@@ -111,6 +111,8 @@ def mounts(wanted: Effective, settings: Settings) -> list[dict[str, Any]]:
     own = places(wanted, settings).mounts
     if not is_beside(wanted, settings):
         return own
+    # A user without rights cannot make the folders that the session mounts: where they are missing the runtime does.
+    own += [{"name": "scratch", "mountPath": path} for path in sorted(wanted.mounts)]
     bundle: dict[str, Any] = {"name": VOLUME, "mountPath": BUNDLE, "readOnly": True}
     # A copy has the bundle alone, the image has more.
     return [bundle if _is_copied(settings) else {**bundle, "subPath": BUNDLE.lstrip("/")}, *own]

@@ -86,6 +86,11 @@ def test_everything_of_the_executor_is_where_the_session_has_an_empty_folder() -
     assert all(path.startswith(f"{foreign.POD}/") for path in paths)
 
 
+def test_folders_that_the_template_mounts_are_there_for_a_user_without_rights() -> None:
+    mounts = pod(user="7", mounts={"/app": "", "/logs": "out"})["containers"][0]["volumeMounts"]
+    assert [one["mountPath"] for one in mounts if one["name"] == "scratch"][1:] == ["/workspace", "/app", "/logs"]
+
+
 @pytest.mark.parametrize("user", ["", "root", "0"])
 def test_a_root_of_the_session_has_the_capabilities_that_the_executor_passes_on(user: str) -> None:
     spec = pod(user=user)
