@@ -82,8 +82,11 @@ async def test_a_slow_reader_gets_everything(sandbox):
 async def test_a_client_that_goes_away_does_not_end_the_execution(executor, sandbox):
     leaving = executor.client()
     code = "import time, os\nprint('x' * 100_000)\nopen('begun', 'w')\nwhile not os.path.exists('go'): time.sleep(0.02)\nopen('done', 'w')"
-    running = asyncio.create_task(leaving.run_code(code, timeout=60))
+    seen = asyncio.Event()
+    running = asyncio.create_task(leaving.run_code(code, timeout=60, on_stdout=lambda _: seen.set()))
     await until(lambda: sandbox.files.exists("begun"))
+    # Before the first answer the client could not say whether anything runs.
+    await seen.wait()
     await leaving.close()
     assert (await running).outcome is Outcome.LOST
     await sandbox.files.write("go", b"")
