@@ -332,6 +332,7 @@ def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace
     }  # fmt: skip
     assert stored == {
         **filled,
+        "executor": "Auto",
         "runtimeClassName": "gvisor",
         "networkClosure": "Reported",
         "rollback": {"enabled": True, "maxMemory": "1Gi"},
