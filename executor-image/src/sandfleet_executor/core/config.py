@@ -139,6 +139,9 @@ class ExecutorConfig:
     def _check_contract(self) -> None:
         if self.rootfs and self.isolation != "namespace":
             raise ConfigError("cannot take rootfs: the session has no namespace of its own")
+        if self.rootfs and self.rootfs.of_container != (self.network == "pod"):
+            why = "in a pod it is the container's own root, and elsewhere never the machine's"
+            raise ConfigError(f"cannot take rootfs path={self.rootfs.path!r}: {why}")
         if self.contract not in CONTRACTS:
             raise ConfigError(f"cannot take contract={self.contract!r}: it is one of {', '.join(CONTRACTS)}")
         if self.brokered and self.isolation != "namespace":

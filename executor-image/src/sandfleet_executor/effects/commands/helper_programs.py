@@ -9,7 +9,7 @@ from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.effects.commands.command import Command, CommandRequest
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import SessionServices
-from sandfleet_executor.effects.namespace.launch import host_of, link_worker
+from sandfleet_executor.effects.namespace.launch import link_worker, python_of
 
 # Of each stream: the head and the tail of more.
 OUTPUT_BYTES = 4 << 20
@@ -31,7 +31,7 @@ def program(config: ExecutorConfig, module: str, *arguments: str) -> list[str]:
     parent = bwrap.WORKER_PARENT if config.isolation == "namespace" else link_worker(config.private_dir)
     name = f"{bwrap.WORKER_PACKAGE}.{module}"
     start = f"import sys; sys.path.append({parent!r}); import {name}; sys.path.pop(); {name}.main(*sys.argv[1:])"
-    return [host_of(config).python, "-I", "-B", "-c", start, *arguments]
+    return [python_of(config), "-I", "-B", "-c", start, *arguments]
 
 
 async def run(

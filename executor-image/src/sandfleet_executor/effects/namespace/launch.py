@@ -43,8 +43,12 @@ def host_of(config: ExecutorConfig) -> bwrap.Host:
     if config.rootfs is None:
         return host
     folders = of_container(config.rootfs) if config.rootfs.of_container else unpacked(config, config.rootfs)
-    python = f"{foreign.RUNTIME}/bin/{runtime.VERSION}"
-    return replace(host, python=python, prefixes=(), links=(), installers=(), fonts=None, foreign=folders)
+    return replace(host, python=python_of(config), prefixes=(), links=(), installers=(), fonts=None, foreign=folders)
+
+
+def python_of(config: ExecutorConfig) -> str:
+    """The interpreter of the session's own processes, as the session sees it."""
+    return sys.executable if config.rootfs is None else f"{foreign.RUNTIME}/bin/{runtime.VERSION}"
 
 
 def unpacked(config: ExecutorConfig, rootfs: foreign.Rootfs) -> bwrap.Foreign:

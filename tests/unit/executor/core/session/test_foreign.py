@@ -81,7 +81,7 @@ def test_in_a_pod_the_session_has_the_container_s_root_without_what_the_executor
 
 
 def test_the_configuration_of_a_pod_takes_user_and_variables_of_its_container():
-    text = json.dumps({**CONFIG, "rootfs": {"path": "/"}})
+    text = json.dumps({**CONFIG, "rootfs": {"path": "/"}, "network": "pod"})
     around = {"SANDFLEET_EXECUTOR_CONFIG": text, "HOME": "/home/app", "KUBERNETES_PORT": "1", "HOSTNAME": "pod"}
     rootfs = ExecutorConfig.from_environment(around, 1234).rootfs
     assert rootfs is not None
@@ -124,5 +124,9 @@ def test_a_root_needs_a_namespace():
     assert ExecutorConfig.parse(CONFIG | {"rootfs": None}).rootfs is None
     with pytest.raises(ConfigError, match="no namespace of its own"):
         ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS, "isolation": "none"})
+    with pytest.raises(ConfigError, match="elsewhere never the machine's"):
+        ExecutorConfig.parse(CONFIG | {"rootfs": {"path": "/"}})
+    with pytest.raises(ConfigError, match="the container's own root"):
+        ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS, "network": "pod"})
     with pytest.raises(ConfigError, match="unknown rootfs mode"):
         ExecutorConfig.parse(CONFIG | {"rootfs": ROOTFS | {"mode": "rw"}})
