@@ -22,7 +22,7 @@ _PREFIX = struct.Struct(">BI")
 _ZIPPED, _END, _TRAILERS = 0x01, 0x02, 0x80
 # For zlib: a stream with the head of gzip.
 _GZIP = 31
-# Of Connect's specification; the other codes are 500.
+# Connect's specification names these; the other codes are 500.
 _STATUSES = {
     "canceled": 499,
     "invalid_argument": 400,

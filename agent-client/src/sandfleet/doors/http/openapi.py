@@ -74,7 +74,7 @@ def _of_message(message: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     if name in _KNOWN:
         return _KNOWN[name]
     if name not in schemas:
-        # It stands there first, since a message may have itself as a field.
+        # The schema stands there first, since a message may have itself as a field.
         properties: dict[str, Any] = {}
         schemas[name] = {"type": "object", "additionalProperties": False, "properties": properties}
         properties |= {field.json_name: _of_field(field, schemas) for field in message.fields}

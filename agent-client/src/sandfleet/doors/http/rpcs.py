@@ -84,9 +84,9 @@ class Rpcs:
     def __init__(self, sandboxes: Sandboxes) -> None:
         """Share connections to sandboxes with previews."""
         self._sandboxes = sandboxes
-        # It is held, so that its connection lasts.
+        # Rpcs holds it, so that its connection lasts.
         self._own: AsyncFleet | None = None
-        # What waits for the callers of calls that run.
+        # These futures wait for the callers of calls that run.
         self._running: set[asyncio.Future[None]] = set()
 
     def end(self) -> None:
@@ -148,7 +148,7 @@ class Rpcs:
     async def _fleet(self, request: Message | None) -> AsyncFleet:
         """Return the fleet of the sandbox that a request names, else the one that the environment names."""
         if sandbox_id := getattr(request, "sandbox_id", ""):
-            # What a call means for a sandbox that no fleet has is the fleet's to say.
+            # The fleet says what a call means for a sandbox that no fleet has.
             with suppress(SandboxEnded):
                 return await find_fleet_of(sandbox_id)
         self._own = await default_fleet(isolation=embedded.default_isolation())
@@ -252,9 +252,13 @@ class _Answer:
     async def end(self, failure: Failure | None) -> None:
         """Send the end, and what has failed."""
         if failure and self.form.has_status and not self._is_begun:
-            status, fields, body = failure.status, failure.fields, failure.body
+            status = failure.status
+            fields = failure.fields
+            body = failure.body
         else:
-            status, fields, body = 200, self.form.fields, self._whole + self.form.end(failure)
+            status = 200
+            fields = self.form.fields
+            body = self._whole + self.form.end(failure)
         await self._begin(status, [*fields, (b"content-length", b"%d" % len(body))])
         await self._send({"type": "http.response.body", "body": body})
 

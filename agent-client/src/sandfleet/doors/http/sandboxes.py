@@ -111,7 +111,8 @@ class Sandboxes:
 
     async def close(self) -> None:
         """Close all connections."""
-        entries, self._entries = self._entries, {}
+        entries = self._entries
+        self._entries = {}
         await asyncio.gather(*map(_closed, entries.values()))
 
     async def _entry(self, sandbox_id: str) -> _Entry:
