@@ -15,8 +15,10 @@ buildah_here() {
 base=${BASE_IMAGE:-$(harness base-image | tail -1)}
 uv=$(scripts/uv.sh)
 export UV_SYSTEM_CERTS=1 VIRTUAL_ENV=$PWD/.venv
-# Leftovers of a killed run.
+# Leftovers of a killed run: its folder, and its container, which would hold an image for ever.
 find "$cache" -maxdepth 1 -name 'image-*' -mmin +600 -exec rm -rf {} +
+find "$cache/containers/storage/overlay-containers" -mindepth 1 -maxdepth 1 -type d -mmin +600 -printf '%f\n' 2> /dev/null \
+    | while read -r old; do buildah_here rm "$old" > /dev/null || true; done
 mkdir -p "$cache/images"
 work=$(mktemp -d "$cache/image-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -53,9 +55,9 @@ load() { # name, version: into the test cluster, if one runs and lacks the image
     exec {lock}>&-
 }
 
-forget() { # name: all versions in buildah's storage but the newest three
+forget() { # name: all versions in buildah's storage but the newest three, and those that a container still has
     buildah_here images --format '{{.Name}}:{{.Tag}}' --filter "reference=localhost/$1" | sed -n '/:[0-9a-f]\{12\}$/p' | tail -n +4 \
-        | while read -r old; do buildah_here rmi "$old" > /dev/null; done
+        | while read -r old; do buildah_here rmi "$old" > /dev/null || echo "image: keeping $old" >&2; done
 }
 
 build() { # folder, member distributions
