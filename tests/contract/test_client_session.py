@@ -174,6 +174,15 @@ async def test_info_says_what_isolates_it_and_a_lease_can_be_set(sandbox: AsyncS
     assert sandbox.sandbox_id in {known.sandbox_id for known in await fleet.list()}
 
 
+async def test_a_list_has_the_sandboxes_of_sessions_and_the_warm_ones_where_they_are_asked_for(
+    fleet: AsyncFleet,
+) -> None:
+    while not any(one.warm for one in await fleet.pools()):
+        await asyncio.sleep(0.05)
+    assert {info.state for info in await fleet.list()} <= {"claimed", "suspended", "recovering"}
+    assert "warm" in {info.state for info in await AsyncSandbox.list(fleet=fleet, warm=True)}
+
+
 async def test_labels_select_sandboxes(fleet: AsyncFleet) -> None:
     async with await AsyncSandbox.create(fleet=fleet, labels={"team": "a"}) as mine:
         assert [info.sandbox_id for info in await AsyncSandbox.list("team=a", fleet=fleet)] == [mine.sandbox_id]

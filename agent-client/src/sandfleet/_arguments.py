@@ -24,6 +24,7 @@ from functools import wraps
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
+from sandfleet._calls import Items
 from sandfleet.errors import InvalidArgument
 from sandfleet.values.options import AnyNumber, FileText
 
@@ -88,10 +89,13 @@ def checked(function: Call) -> Call:
 
         return typing.cast("Call", asynchronous)
 
+    yields = inspect.isasyncgenfunction(function)
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         signature.check(args, kwargs)
-        return function(*args, **kwargs)
+        answer = function(*args, **kwargs)
+        return Items(answer, function.__name__) if yields else answer
 
     return typing.cast("Call", call)
 

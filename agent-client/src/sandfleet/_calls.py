@@ -1,10 +1,10 @@
-"""Two shapes of a call: awaited or entered with `async with`; of an object, or of its class by id."""
+"""Shapes of a call: awaited or entered with `async with`; read with `async for`; of an object, or of its class by id."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from types import MethodType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
 
 
 class _Entered(Protocol):
@@ -17,6 +17,7 @@ class _Entered(Protocol):
 Opened = TypeVar("Opened", bound=_Entered)
 Owner = TypeVar("Owner")
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 Named = TypeVar("Named")
 Own = ParamSpec("Own")
 ById = ParamSpec("ById")
@@ -63,6 +64,40 @@ class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):
     ) -> None:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
+
+
+class Items(AsyncGenerator[Item, None]):
+    """The answer of a call that yields: `async for`, or `anext`. Other ways to read it are told the right one."""
+
+    def __init__(self, items: AsyncGenerator[Item, None], call: str) -> None:
+        self._items = items
+        self._call = call
+
+    def __anext__(self) -> Coroutine[Any, Any, Item]:
+        """As of any generator."""
+        return anext(self._items)  # type: ignore[return-value]  # of a generator it is a coroutine but in name
+
+    async def asend(self, value: None, /) -> Item:
+        """As of any generator."""
+        return await self._items.asend(value)
+
+    async def athrow(self, *error: Any) -> Item:
+        """As of any generator."""
+        return await self._items.athrow(*error)
+
+    async def aclose(self) -> None:
+        """As of any generator."""
+        await self._items.aclose()
+
+    if not TYPE_CHECKING:
+        # Type checkers have their own words for these mistakes.
+        def __iter__(self) -> NoReturn:
+            raise TypeError(f"cannot iterate over {self._call}() so: write `async for … in`")
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(
+                f"cannot await {self._call}(), which yields many: write `async for … in`, or `await anext(…)`"
+            )
 
 
 class OwnOrById(Generic[Owner, Own, Answer, ById, Named]):

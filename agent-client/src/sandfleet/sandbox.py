@@ -356,16 +356,22 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress, HasPorts, Ha
     @classmethod
     @checked
     async def list(
-        cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
+        cls,
+        label_selector: str = "",
+        *,
+        namespace: str | None = None,
+        fleet: AsyncFleet | None = None,
+        warm: bool = False,
     ) -> list[SandboxInfo]:
-        """List sandboxes whose labels match "key=value,key2=value2".
+        """List the sandboxes of sessions whose labels match "key=value,key2=value2".
 
         Without a `fleet`: the sandboxes of the cluster that the environment names (see `create`), else of all fleets of
-        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all.
+        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all. `warm`, on one
+        machine: also those that no session has yet.
         """
         from sandfleet._fleets.discovery import list_sandboxes
 
-        return await list_sandboxes(label_selector, namespace=namespace, fleet=fleet)
+        return await list_sandboxes(label_selector, namespace=namespace, fleet=fleet, warm=warm)
 
     @property
     def sandbox_id(self) -> str:

@@ -158,18 +158,20 @@ async def describe_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> Sand
         await link.close()
 
 
-async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: AsyncFleet | None) -> list[SandboxInfo]:
+async def list_sandboxes(
+    label_selector: str, *, namespace: str | None, fleet: AsyncFleet | None, warm: bool
+) -> list[SandboxInfo]:
     """List the sandboxes of a fleet, else of the cluster that the environment names, else of all on this machine."""
     if fleet is None and not os.environ.get("SANDFLEET_ADDRESS") and cluster.is_chosen(asked=namespace is not None):
         fleet = await _of_cluster(namespace)
     elif fleet is None and (named := os.environ.get("SANDFLEET_ADDRESS")):
         fleet = _at(named)
     if fleet is not None:
-        return await fleet.list(label_selector, namespace=namespace)
+        return await fleet.list(label_selector, namespace=namespace, warm=warm)
     found: list[SandboxInfo] = []
     for address in await asyncio.to_thread(addresses):
         with suppress(UnavailableError, RpcTimeout):
-            found += await _at(address).list_within(label_selector, _LOOK_TIMEOUT)
+            found += await _at(address).list_within(label_selector, _LOOK_TIMEOUT, warm=warm)
     return found
 
 

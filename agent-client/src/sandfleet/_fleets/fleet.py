@@ -247,10 +247,14 @@ class AsyncFleet:
         async for change in watch.changes(self._connection, request):
             yield change
 
-    async def list_within(self, label_selector: str, wait: float, namespace: str | None = None) -> list[SandboxInfo]:
+    async def list_within(
+        self, label_selector: str, wait: float, namespace: str | None = None, *, warm: bool = False
+    ) -> list[SandboxInfo]:
         """List sandboxes; each page within `wait` seconds."""
         found: list[SandboxInfo] = []
-        request = api.fleet.ListRequest(label_selector=label_selector, page_size=1000, namespace=self._in(namespace))
+        request = api.fleet.ListRequest(
+            label_selector=label_selector, page_size=1000, namespace=self._in(namespace), warm=warm
+        )
         while True:
             page = await self._call("List", request, wait)
             found += map(convert.sandbox, page.sandboxes)
@@ -259,12 +263,15 @@ class AsyncFleet:
             request.page_token = page.next_page_token
 
     @checked
-    async def list(self, label_selector: str = "", *, namespace: str | None = None) -> list[SandboxInfo]:
-        """List sandboxes whose labels match "key=value,key2=value2". Raises InvalidArgument.
+    async def list(
+        self, label_selector: str = "", *, namespace: str | None = None, warm: bool = False
+    ) -> list[SandboxInfo]:
+        """List the sandboxes of sessions whose labels match "key=value,key2=value2". Raises InvalidArgument.
 
-        On Kubernetes the sandboxes of a namespace: None means the fleet's, "" all.
+        `namespace`, on Kubernetes: None means the fleet's, "" all. `warm`, on one machine: also those that no session
+        has yet (see `pools`).
         """
-        return await self.list_within(label_selector, _RPC_TIMEOUT, namespace)
+        return await self.list_within(label_selector, _RPC_TIMEOUT, namespace, warm=warm)
 
     @checked
     async def get(self, sandbox_id: str) -> SandboxInfo:

@@ -36,7 +36,7 @@ class CommandHandle:
 
     @property
     def pid(self) -> int | None:
-        """The process id inside the sandbox; None for a command that had ended when it was asked for."""
+        """The process id inside the sandbox; None where no program was started."""
         return self._async.pid
 
     def __enter__(self) -> Self:

@@ -152,12 +152,13 @@ class Fleet:
         """
         return iterate(self.as_async.watch(label_selector, namespace=namespace))
 
-    def list(self, label_selector: str = "", *, namespace: str | None = None) -> list[SandboxInfo]:
-        """List sandboxes whose labels match "key=value,key2=value2". Raises InvalidArgument.
+    def list(self, label_selector: str = "", *, namespace: str | None = None, warm: bool = False) -> list[SandboxInfo]:
+        """List the sandboxes of sessions whose labels match "key=value,key2=value2". Raises InvalidArgument.
 
-        On Kubernetes the sandboxes of a namespace: None means the fleet's, "" all.
+        `namespace`, on Kubernetes: None means the fleet's, "" all. `warm`, on one machine: also those that no session
+        has yet (see `pools`).
         """
-        return run(self.as_async.list(label_selector, namespace=namespace))
+        return run(self.as_async.list(label_selector, namespace=namespace, warm=warm))
 
     def get(self, sandbox_id: str) -> SandboxInfo:
         """Describe a sandbox. Raises SandboxEnded."""

@@ -37,7 +37,7 @@ class PtyHandle:
 
     @property
     def pid(self) -> int | None:
-        """The program's process id inside the sandbox; None for one that had ended when it was asked for."""
+        """The program's process id inside the sandbox; None where none was started."""
         return self._async.pid
 
     def __enter__(self) -> Self:

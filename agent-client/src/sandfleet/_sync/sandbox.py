@@ -259,16 +259,17 @@ class Sandbox:
 
     @classmethod
     def list(
-        cls, label_selector: str = "", *, namespace: str | None = None, fleet: Fleet | None = None
+        cls, label_selector: str = "", *, namespace: str | None = None, fleet: Fleet | None = None, warm: bool = False
     ) -> list[SandboxInfo]:
-        """List sandboxes whose labels match "key=value,key2=value2".
+        """List the sandboxes of sessions whose labels match "key=value,key2=value2".
 
         Without a `fleet`: the sandboxes of the cluster that the environment names (see `create`), else of all fleets of
-        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all.
+        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all. `warm`, on one
+        machine: also those that no session has yet.
         """
         from sandfleet.sandbox import AsyncSandbox
 
-        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=unwrap(fleet, "as_async")))
+        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=unwrap(fleet, "as_async"), warm=warm))
 
     @property
     def sandbox_id(self) -> str:

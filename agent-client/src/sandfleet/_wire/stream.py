@@ -143,6 +143,11 @@ class ExecutionStream:
             if not _broke(error) or never_sent(error):
                 raise
             self._first = await self._take_up(error)
+        except asyncio.CancelledError:
+            if self._request is None or not self._link.was_closed_under():
+                raise
+            # The request is on its way, and has perhaps arrived.
+            self._first = self._lose_closed()
 
     def _send(self, connection: Connection) -> Any:
         """Open the call that gives the events not received yet.
@@ -177,7 +182,7 @@ class ExecutionStream:
             return self._lose("ExecutorSilent", f"The executor says nothing any more. {_UNKNOWN_EXTENT}")
         except asyncio.CancelledError:
             if self._link.was_closed_under():
-                return self._lose("Closed", f"The connection was closed by its user. {_UNKNOWN_EXTENT}")
+                return self._lose_closed()
             raise
 
     async def _read_on(self) -> tuple[Piece, ...]:
@@ -204,6 +209,9 @@ class ExecutionStream:
     def _cancel(self) -> None:
         if self._call is not None:
             self._call.cancel()
+
+    def _lose_closed(self) -> tuple[Piece, ...]:
+        return self._lose("Closed", f"The connection was closed by its user. {_UNKNOWN_EXTENT}")
 
     def _lose(self, reason: str, message: str, lost: tuple[str, ...] = ()) -> tuple[Piece, ...]:
         return self.collector.lose(reason, message, lost)

@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "-l", "--selector", default="", metavar="KEY=VALUE,…", help="list only sandboxes with these labels"
     )
+    listing.add_argument("--warm", action="store_true", help="on one machine: also those that no session has yet")
     listing.add_argument("-w", "--watch", action="store_true", help="then show changes, until Ctrl-C")
     _action(
         actions, "get", "describe a sandbox, its isolation and limits included", "print a JSON object"
@@ -166,7 +167,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    found = Sandbox.list(options.selector, namespace=_namespace(options))
+    found = Sandbox.list(options.selector, namespace=_namespace(options), warm=options.warm)
     if options.json:
         print_json(found)
     else:
@@ -197,7 +198,7 @@ def _owners() -> dict[str, str]:
     for address in discovery.addresses():
         with suppress(SandfleetError, OSError), Fleet.connect(address) as fleet:
             owner = client_of(address)
-            owners.update(dict.fromkeys((info.sandbox_id for info in fleet.list()), owner))
+            owners.update(dict.fromkeys((info.sandbox_id for info in fleet.list(warm=True)), owner))
     return owners
 
 

@@ -70,7 +70,7 @@ class AsyncCommandHandle:
 
     @property
     def pid(self) -> int | None:
-        """The process id inside the sandbox; None for a command that had ended when it was asked for."""
+        """The process id inside the sandbox; None where no program was started."""
         return self._pid
 
     async def __aenter__(self) -> Self:
@@ -221,7 +221,7 @@ class AsyncCommands:
         collector = EventCollector(await self._id_of(execution_id), keep_bytes=True)
         stream = ExecutionStream(self._link, collector, None, COMMANDS)
         await stream.attach()
-        pid = await pid_of(self._link, collector.execution_id)
+        pid = await pid_of(self._link, collector)
         return AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None, pid)
 
     @checked
@@ -250,14 +250,14 @@ class AsyncCommands:
     async def _start(
         self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions, *, known: bool = False
     ) -> AsyncCommandHandle:
-        """Start a command; `known`: its process id is asked for."""
+        """Start a command; `known`: its process id is needed."""
         collector = EventCollector(
             request.execution_id, output_limit=request.output_limit_bytes or None, keep_bytes=True
         )
         stream = ExecutionStream(self._link, collector, options.get("timeout"), COMMANDS)
         await stream.open(request)
         stdin = options.get("stdin")
-        pid = await pid_of(self._link, request.execution_id) if known else None
+        pid = await pid_of(self._link, collector) if known else None
         return AsyncCommandHandle(self._link, stream, listeners, None if isinstance(stdin, bool) else stdin, pid)
 
     async def _run(
@@ -283,9 +283,12 @@ async def running(link: Link) -> tuple[RunningCommand, ...]:
     return tuple(convert.command(message) for message in answer.commands)
 
 
-async def pid_of(link: Link, execution_id: str) -> int | None:
-    """Return the process id of a running command; None of one that has ended."""
-    return next((each.pid for each in await running(link) if each.execution_id == execution_id), 0) or None
+async def pid_of(link: Link, collector: EventCollector) -> int | None:
+    """Return the process id of a command that began; None where no program was started."""
+    if collector.started is None or collector.started.HasField("pid"):
+        return (collector.started.pid if collector.started else 0) or None
+    # An older executor tells it in its list alone.
+    return next((each.pid for each in await running(link) if each.execution_id == collector.execution_id), 0) or None
 
 
 async def _signal(link: Link, execution_id: str, number: int) -> bool:

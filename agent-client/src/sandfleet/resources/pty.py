@@ -46,7 +46,7 @@ class AsyncPtyHandle:
 
     @property
     def pid(self) -> int | None:
-        """The program's process id inside the sandbox; None for one that had ended when it was asked for."""
+        """The program's process id inside the sandbox; None where none was started."""
         return self._handle.pid
 
     async def __aenter__(self) -> Self:
@@ -141,7 +141,7 @@ class AsyncPty:
         )
         stream = ExecutionStream(self._link, _passing_on(request.execution_id), timeout, COMMANDS)
         await stream.open(request)
-        return AsyncPtyHandle(self._link, stream, await pid_of(self._link, request.execution_id))
+        return AsyncPtyHandle(self._link, stream, await pid_of(self._link, stream.collector))
 
     @checked
     async def connect(self, execution_id: str, *, rows: int = 0, cols: int = 0) -> AsyncPtyHandle:
@@ -154,7 +154,7 @@ class AsyncPty:
         """
         stream = ExecutionStream(self._link, _passing_on(execution_id), None, COMMANDS)
         await stream.attach()
-        handle = AsyncPtyHandle(self._link, stream, await pid_of(self._link, execution_id))
+        handle = AsyncPtyHandle(self._link, stream, await pid_of(self._link, stream.collector))
         if rows or cols:
             await handle.resize(rows, cols)
         return handle

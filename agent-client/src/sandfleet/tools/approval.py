@@ -11,9 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sandfleet.errors import SandfleetError
+from sandfleet.tools import policies
 from sandfleet.tools.flow import UNTRUSTED_SESSION, Flow
 from sandfleet.tools.ledger import Failure, Received, denied
-from sandfleet.tools.policies import ALLOW, decision_of
+from sandfleet.tools.policies import ALLOW, decided, decision_of
 from sandfleet.tools.values import BYTES, encode
 from sandfleet.values.tools import Decision, ToolCall, ToolSession
 
@@ -40,6 +41,8 @@ class Approval:
     ) -> None:
         """`deciders` are the policy, and the `on_ask` that is asked where the policy wants a person asked."""
         policy, on_ask = deciders
+        policies.check(policy, "the policy")
+        policies.check(on_ask, "on_ask")
         self._sandbox_id = sandbox_id
         self._threads = threads
         self._policy = policy
@@ -57,8 +60,8 @@ class Approval:
         before = {**ran, call.tool: ran.get(call.tool, 1) - 1}
         try:
             session = ToolSession(self._sandbox_id, before, self._flow.received)
-            decided = ALLOW if self._policy is None else await decision_of(self._policy, asked, session)
-            decision = await self._flow.decided(tool, decided)
+            own = ALLOW if self._policy is None else await decision_of(self._policy, asked, session)
+            decision = await self._flow.decided(tool, own)
             if decision.ask and not decision.allowed:
                 return await self._unless_approved(call, asked, session, decision)
         except Exception as error:  # noqa: BLE001  closed where it fails
@@ -86,8 +89,7 @@ class Approval:
             return await decision_of(on_ask, asked, session)
         # A person takes time, and may be asked by `input`, which blocks.
         work = partial(on_ask, asked, session)
-        said: Decision | Awaitable[Decision] = await self._threads.run(work, _nothing, _nothing)
-        return await said if inspect.isawaitable(said) else said
+        return await decided(await self._threads.run(work, _nothing, _nothing))
 
     async def _reviewed(self, call: Received, arguments: Mapping[str, Any], why: str) -> Decision:
         try:

@@ -5,18 +5,39 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from sandfleet.errors import InvalidArgument
 from sandfleet.values.tools import Decision
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from sandfleet.values.tools import ToolCall, ToolPolicy, ToolSession
 
 ALLOW = Decision(allowed=True)
 
 
 async def decision_of(policy: ToolPolicy, call: ToolCall, session: ToolSession) -> Decision:
-    """What the policy decides, asynchronous or not."""
-    decided = policy(call, session)
-    return await decided if inspect.isawaitable(decided) else decided
+    """What the policy decides, asynchronous or not. Raises TypeError for an answer that is no decision."""
+    return await decided(policy(call, session))
+
+
+async def decided(answer: Decision | Awaitable[Decision]) -> Decision:
+    """What a policy has decided, asynchronous or not. Raises TypeError for an answer that is no decision."""
+    decision = await answer if inspect.isawaitable(answer) else answer
+    if not isinstance(decision, Decision):
+        raise TypeError(f"a policy has to return a Decision, as Decision(allowed=True), and returned {decision!r:.80}")
+    return decision
+
+
+def check(policy: ToolPolicy | None, name: str) -> None:
+    """Raise InvalidArgument for a policy that cannot be called with a call and the session."""
+    try:
+        if policy is not None:
+            inspect.signature(policy).bind(None, None)
+    except ValueError:
+        return  # A function without a signature, of C.
+    except TypeError as error:
+        raise InvalidArgument(f"cannot serve tools: {name} has to take two arguments, call and session") from error
 
 
 def allow_all(call: ToolCall, session: ToolSession) -> Decision:  # noqa: ARG001  as every policy

@@ -18,7 +18,7 @@ from sandfleet.errors import (
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import Breaks, Event, Fails, FakeFleet, Hangs, finished, gap, output, result, started
 from sandfleet.values.execution import Blame, CommandOutput, Gap, Outcome, Result, Stream
-from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.executor.v1 import common_pb2, process_pb2
 
 EVERYTHING = ("variables", "processes", "tmp")
 
@@ -248,6 +248,27 @@ async def test_closing_in_mid_execution_loses_it(fake: FakeFleet, sandbox: Async
     assert (await running).reason == "Closed"
     with pytest.raises(UnavailableError, match="closed"):
         await sandbox.run_code("more")
+
+
+async def test_closing_before_the_first_answer_loses_it_too(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
+    fake.answer_exactly("code", Hangs())
+    running = asyncio.create_task(sandbox.run_code("code"))
+    command = asyncio.create_task(sandbox.commands.run("code"))
+    while len(fake.begun) < 2:
+        await asyncio.sleep(0)
+    await sandbox.close()
+    assert [(end.outcome, end.reason) for end in (await running, await command)] == [(Outcome.LOST, "Closed")] * 2
+
+
+@pytest.mark.parametrize(("told", "lists"), [({"pid": 7}, 0), ({}, 1)], ids=["told", "older executor"])
+async def test_a_handle_has_the_process_id_of_the_start(
+    fake: FakeFleet, sandbox: AsyncSandbox, told: dict[str, int], lists: int
+) -> None:
+    fake.answer_exactly("code", started(**told), finished())
+    row = process_pb2.RunningCommand(execution_id="mine", pid=7)
+    fake.answer_call("List", process_pb2.ListResponse(commands=[row]))
+    handle = await sandbox.commands.run("code", background=True, execution_id="mine")
+    assert (handle.pid, len(fake.called("List"))) == (7, lists)
 
 
 @pytest.mark.parametrize(

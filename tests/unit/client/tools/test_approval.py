@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from sandfleet import Decision, ToolLimits, tool
+from sandfleet.errors import InvalidArgument
 from sandfleet.tools import policies
 from sandfleet.tools.approval import Approval
 from sandfleet.tools.budget import charged
@@ -55,6 +56,18 @@ async def test_a_decider_that_raises_is_logged_with_its_traceback_and_the_code_l
     assert "pay" in record.getMessage()
     assert "the table of limits is empty" in caplog.text
     assert "in broken" in caplog.text
+
+
+@pytest.mark.parametrize("deciders", [(lambda call: call, None), (None, lambda: None)], ids=["policy", "on_ask"])
+async def test_a_decider_that_cannot_be_called_is_refused_before_any_call(threads, deciders):
+    with pytest.raises(InvalidArgument, match="has to take two arguments, call and session"):
+        await refusal(threads, *deciders)
+
+
+@pytest.mark.parametrize("deciders", [(lambda *_: True, None), (policies.ask("pay"), lambda *_: "yes")])
+async def test_an_answer_that_is_no_decision_allows_nothing_and_the_log_says_so(threads, deciders, caplog):
+    found = await refusal(threads, *deciders)
+    assert (found.reason, "has to return a Decision" in caplog.text) == ("PolicyFailed", True)
 
 
 async def test_a_person_is_asked_in_a_thread_so_that_nothing_else_waits(threads):

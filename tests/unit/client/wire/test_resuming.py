@@ -1,8 +1,10 @@
 """How a client resumes a stream: within a retry budget, at most once, visible only in the trace."""
 
+import contextlib
 import math
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import pytest
@@ -123,6 +125,16 @@ async def test_watching_the_usage_ends_when_the_session_falls_asleep(fake: FakeF
     with pytest.raises(SandboxSuspended):
         await anext(sandbox.watch_usage())
     assert not fake.called("Resume")
+
+
+async def test_a_stream_that_is_read_in_another_way_says_how_it_is_read(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
+    watch: Any = sandbox.watch_usage()
+    with pytest.raises(TypeError, match=r"watch_usage\(\).*`async for … in`"):
+        iter(watch)
+    with pytest.raises(TypeError, match=r"watch_usage\(\).*`async for … in`"):
+        await watch
+    async with contextlib.aclosing(sandbox.watch_usage()):
+        assert not fake.called("WatchUsage")
 
 
 @given(st.integers(1, 20), st.floats(0.1, 100), st.floats(0, 1))

@@ -31,6 +31,8 @@ class Started:
     # How many variables an automatic save has brought back, and of which cell.
     resumed: tuple[int, int] | None = None
     notices: tuple[Notice, ...] = ()
+    # A command's process id in the session; 0 where none was started.
+    pid: int | None = None
 
     @property
     def size(self) -> int:

@@ -114,12 +114,10 @@ class Command:
         request = self.request = as_decided(self.request, decision)
         if waited or request.subject:
             self._meter.restart_clock()
-        execution.emit(Started(execution.id, notices=(*request.notices, *self._session.notices(""))))
         if self._close_stopped():
             return
         if not decision.allowed:
-            self._meter.close(verdicts.denied(decision))
-            self._close()
+            self._close_early(verdicts.denied(decision))
             return
         try:
             namespace = await self._session.namespace()
@@ -127,9 +125,9 @@ class Command:
             self._begun.set()
         except (NamespaceError, BadRequest) as error:
             if not self._close_stopped():
-                self._meter.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
-                self._close()
+                self._close_early(Verdict("lost", "platform", "CommandNotStarted", str(error)))
             return
+        self._tell_start(await self.pid())
         trace.enter(spans.RUN)
         with namespace.busy():
             # What ends a terminal's programs; a shell there does not mind the other.
@@ -152,9 +150,23 @@ class Command:
         cause = self.execution.cause
         if cause is Cause.NONE:
             return False
-        self._meter.close(judge_command(Facts(cause=cause, timeout=self.request.timeout)))
-        self._close()
+        self._close_early(judge_command(Facts(cause=cause, timeout=self.request.timeout)))
         return True
+
+    def _close_early(self, verdict: Verdict) -> None:
+        """Ends a command of which no program was started."""
+        self._tell_start(0)
+        self._meter.close(verdict)
+        self._close()
+
+    def _tell_start(self, pid: int) -> None:
+        """The event that all others follow: output is read from now on."""
+        execution = self.execution
+        notices = (*self.request.notices, *self._session.notices(""))
+        execution.emit(Started(execution.id, notices=notices, pid=pid))
+        for pump in self._pumps:
+            pump.resume()
+            execution.add_source(pump)
 
     def signal(self, number: int) -> None:
         """Sends the signal to the program's process group."""
@@ -242,8 +254,8 @@ class Command:
                 reader, writer = make_pipe()
                 inherited.append(writer)
                 pump = Pump(reader, lambda data, stream=stream: self.execution.output(stream, data))  # type: ignore[misc]
+                pump.pause()
                 self._pumps.append(pump)
-                self.execution.add_source(pump)
             if request.merge_output:
                 inherited.append(os.dup(inherited[-1]))
             return await namespace.children.start(COMMAND, header, request.payload, inherited, self)
@@ -268,8 +280,8 @@ class Command:
             theirs.close()
         self._stdin = os.dup(master)
         pump = Pump(master, lambda data: self.execution.output(STDOUT, data), quick=True)
+        pump.pause()
         self._pumps.append(pump)
-        self.execution.add_source(pump)
         return child
 
     def _make_stdin(self) -> int:

@@ -144,13 +144,14 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             return pb.ExecutionEvent.FromString(data)
         case Finished():
             return pb.ExecutionEvent(sequence=sequence, finished=finished(value))
-        case Started(execution_id, context_id, cell_number, lost, resumed, notices):
+        case Started(execution_id, context_id, cell_number, lost, resumed, notices, pid):
             started = pb.ExecutionStarted(
                 execution_id=execution_id,
                 context_id=context_id,
                 cell_number=cell_number,
                 lost=lost,
                 notices=[pb.Notice(reason=each.reason, message=each.message) for each in notices],
+                pid=pid,
             )
             if resumed:
                 started.resumed.variables, started.resumed.cell_number = resumed

@@ -230,7 +230,7 @@ class LocalFleetApi:
             check_id(request.page_token, "page token", doing="list")
         convert.check_selector_length(request.label_selector)
         size = convert.page_size(request)
-        found = _selected(self._fleet, request.label_selector, request.page_token, size + 1)
+        found = _selected(self._fleet, request, size + 1)
         page = found[:size]
         following = page[-1].sandbox_id if len(found) > size else ""
         return fleet_pb2.ListResponse(sandboxes=[_message(one) for one in page], next_page_token=following)
@@ -386,9 +386,9 @@ def _check_no_namespace(namespace: str, *, doing: str) -> None:
         )
 
 
-def _selected(fleet: FleetDriver, selector: str, after: str, most: int) -> list[Sandbox]:
-    """The first `most` sandboxes whose id is greater than `after`, by id."""
-    matches = parse_selector(selector)
-    everything = fleet.scheduler.inventory.all()
-    live = (one for one in everything if one.state is not State.ENDED and one.sandbox_id > after)
+def _selected(fleet: FleetDriver, request: fleet_pb2.ListRequest, most: int) -> list[Sandbox]:
+    """The first `most` sandboxes after the page before, by id."""
+    matches = parse_selector(request.label_selector)
+    listed = (one for one in fleet.scheduler.inventory.all() if request.warm or one.claim is not None)
+    live = (one for one in listed if one.state is not State.ENDED and one.sandbox_id > request.page_token)
     return sorted((one for one in live if matches(one.labels)), key=lambda one: one.sandbox_id)[:most]

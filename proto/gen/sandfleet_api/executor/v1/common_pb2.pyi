@@ -154,20 +154,22 @@ class InputRequest(_message.Message):
     def __init__(self, input_id: _Optional[str] = ..., prompt: _Optional[str] = ..., password: _Optional[bool] = ..., settled: _Optional[bool] = ...) -> None: ...
 
 class ExecutionStarted(_message.Message):
-    __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed", "notices")
+    __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed", "notices", "pid")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     cell_number: int
     lost: _containers.RepeatedScalarFieldContainer[str]
     resumed: Resumed
     notices: _containers.RepeatedCompositeFieldContainer[Notice]
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[Notice, _Mapping]]] = ...) -> None: ...
+    pid: int
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[Notice, _Mapping]]] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class Notice(_message.Message):
     __slots__ = ("reason", "message")
