@@ -313,7 +313,7 @@ def audit_page() -> str:
         "",
         paragraph(
             "The control plane writes one record for each of its decisions: who asked for what, what was decided, and "
-            "why. [howto/metrics.md](../howto/metrics.md#audit-log) says how to switch the records on and how to read them. A record "
+            "why. [howto/observe.md](../howto/observe.md#audit-log) says how to switch the records on and how to read them. A record "
             "has names, numbers and the words of these pages; it never has code, files, environment variables, "
             "messages or tokens."
         ),

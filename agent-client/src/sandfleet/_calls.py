@@ -1,4 +1,4 @@
-"""Shapes of a call: awaited or entered with `async with`; read with `async for`; of an object, or of its class by id."""
+"""Shapes of a call: awaited, or entered with `async with`; read with `async for`; of an object, or of a class by id."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Items(AsyncGenerator[Item, None]):
 
     def __anext__(self) -> Coroutine[Any, Any, Item]:
         """As of any generator."""
-        return anext(self._items)  # type: ignore[return-value]  # of a generator it is a coroutine but in name
+        return anext(self._items)
 
     async def asend(self, value: None, /) -> Item:
         """As of any generator."""

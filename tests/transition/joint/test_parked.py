@@ -5,6 +5,7 @@ import math
 import os
 
 import pytest
+from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.fleet.kubernetes.snapshots import parking
 from sandfleet_operator.fleet.snapshots import transfers
 from sandfleet_operator.plan.sandbox import parked
@@ -54,6 +55,17 @@ async def a_night(world):
     await world.release(session)
 
 
+async def an_evening(world):
+    """A session falls asleep when its lease is over, and goes on."""
+    await world.make_pool(size=1)
+    session = await world.claim("alice", "r1", pool="fast", lease=30, on_timeout=fleet_pb2.ON_IDLE_SNAPSHOT)
+    await world.until(lambda: world.status(session.ref).get("restoresFrom"), "asleep")
+    assert world.pod_of(session.ref) is None
+    await world.resume(session)
+    await world.until_used(session)
+    await world.release(session)
+
+
 MUTANTS = (
     Mutant("a session is not filled", a_parked_day, ((parking, "has_to_be_filled", lambda _: False),)),
     Mutant("the owner's mode is not followed", a_parked_day, ((parking, "lacks_snapshot", lambda *_: False),)),
@@ -79,6 +91,11 @@ FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]
 @pytest.mark.parametrize("guarded", [False, True])
 def test_parked_sessions_go_on_with_what_they_had(guarded):
     assert faults(a_parked_day, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_lease_may_end_in_a_snapshot(guarded):
+    assert faults(an_evening, guarded=guarded) == []
 
 
 @pytest.mark.parametrize("guarded", [False, True])

@@ -263,9 +263,9 @@ class Sandbox:
     ) -> list[SandboxInfo]:
         """List the sandboxes of sessions whose labels match "key=value,key2=value2".
 
-        Without a `fleet`: the sandboxes of the cluster that the environment names (see `create`), else of all fleets of
-        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all. `warm`, on one
-        machine: also those that no session has yet.
+        Without a `fleet`: those of the cluster that the environment names (see `create`), else of all fleets of this
+        user on this machine, with `warm` also those that no session has yet. `namespace`, on Kubernetes: None means the
+        default namespace, "" all.
         """
         from sandfleet.sandbox import AsyncSandbox
 

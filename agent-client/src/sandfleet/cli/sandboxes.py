@@ -63,9 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listing.add_argument("--warm", action="store_true", help="on one machine: also those that no session has yet")
     listing.add_argument("-w", "--watch", action="store_true", help="then show changes, until Ctrl-C")
-    _action(
-        actions, "get", "describe a sandbox, its isolation and limits included", "print a JSON object"
-    ).add_argument("sandbox", metavar="ID")
+    described = "describe a sandbox, its isolation and limits included"
+    _action(actions, "get", described, "print a JSON object").add_argument("sandbox", metavar="ID")
     shown = "show the fleet, or what one sandbox uses of its limits, until Ctrl-C"
     looking = _action(actions, "top", shown, "print one object a line")
     looking.add_argument("--count", type=int, metavar="N", help="of the fleet: end after N looks")
