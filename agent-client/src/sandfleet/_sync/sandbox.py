@@ -263,9 +263,8 @@ class Sandbox:
     ) -> list[SandboxInfo]:
         """List the sandboxes of sessions whose labels match "key=value,key2=value2".
 
-        Without a `fleet`: those of the cluster that the environment names (see `create`), else of all fleets of this
-        user on this machine, with `warm` also those that no session has yet. `namespace`, on Kubernetes: None means the
-        default namespace, "" all.
+        Without a `fleet`: those of the cluster that the environment names (see `create`), else of this user's fleets
+        on this machine, with `warm` also those without a session. `namespace` "" is all of a cluster, None the default.
         """
         from sandfleet.sandbox import AsyncSandbox
 

@@ -229,7 +229,7 @@ def test_names_of_changed_files_never_lead_outside_of_the_output(fake: FakeFleet
         (["sandboxes", "l"], ["logs", "ls"]),
         (["run", "--la"], ["--language"]),
         (["run", "--language", ""], ["bash", "javascript", "jupyter-", "python", "sql", "typescript"]),
-        (["ls", "--wa"], ["--watch"]),
+        (["ls", "--wat"], ["--watch"]),
         (["completion", "z"], ["zsh"]),
         (["run", "--", "--la"], []),
         (["kill", "s-"], ["s-1"]),
