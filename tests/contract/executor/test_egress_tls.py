@@ -13,10 +13,11 @@ from contract.executor.harness import until
 from contract.executor.plane import Plane, isolation, whom
 from sandfleet_api.fleet.v1 import egress_pb2 as pb
 from sandfleet_executor.core.egress import contacts
+from sandfleet_executor.core.egress.pieces import LENGTH_BYTES
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.egress import dial, way_out
-from sandfleet_executor.effects.egress.dial import LENGTH_BYTES, SERVER_NAME, TlsWay
+from sandfleet_executor.effects.egress.dial import SERVER_NAME, TlsWay
 from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.executors.authority import Authority
@@ -88,16 +89,29 @@ class Bed:
     @contextlib.asynccontextmanager
     async def program(self, way):
         """A program that connects to the port of its session, which the executor carries this way."""
+        async with self.programs(way) as connect, connect() as client:
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def programs(self, way):
+        """Connects programs, one at a time or several."""
         out, listener = WayOut(None, lambda: None), socket.create_server(("127.0.0.1", 0))
         out.lead(way)
         out.listen(listener)
         out.open("session", b"")
         self.contacts = out.contacts
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
+
+        @contextlib.asynccontextmanager
+        async def connect():
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            try:
+                yield Client(reader, writer)
+            finally:
+                writer.close()
+
         try:
-            yield Client(reader, writer)
+            yield connect
         finally:
-            writer.close()
             out.shut()
 
     async def said(self, way, host, port):
@@ -216,7 +230,7 @@ async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(be
 async def test_an_executor_without_a_certificate_does_not_connect(bed, page):
     identity = bed.identity("uid-a", signed=False)
     with pytest.raises(OSError, match="no certificate yet"):
-        await bed.way("uid-a", identity=identity).connect("session", lambda _: None)
+        await bed.way("uid-a", identity=identity).connect("session")
 
 
 @pytest.mark.parametrize("impostor", ["another name", "another authority"])
@@ -227,10 +241,10 @@ async def test_an_executor_tells_an_impostor_nothing(bed, page, impostor):
         await bed.open(authority=Authority.new(now().timestamp()))
     way = bed.way("uid-a")
     with pytest.raises(OSError, match="another one answers"):
-        await way.connect("session", lambda _: None)
+        await way.connect("session")
     # The control.
     await bed.open()
-    outer = await bed.way("uid-a").connect("session", lambda _: None)
+    outer = await bed.way("uid-a").connect("session")
     outer.close()
 
 
@@ -320,8 +334,12 @@ async def test_an_unused_session_is_forgotten_and_asked_for_again(bed, page):
 
 async def opened(way):
     """A connection, and the port of its own end."""
-    outer = await way.connect("", lambda _report: None)
-    return outer, outer._writer.get_extra_info("sockname")[1]
+    outer = await way.connect("")
+    return outer, port_of(outer)
+
+
+def port_of(outer):
+    return outer.transport.get_extra_info("sockname")[1]
 
 
 @contextlib.asynccontextmanager
@@ -329,7 +347,7 @@ async def ready(way):
     """A way by which a connection was opened, and the port of the one that is made ahead of the next."""
     first, _ = await opened(way)
     made = await asyncio.shield(way._ready)
-    yield made._writer.get_extra_info("sockname")[1], made
+    yield port_of(made), made
     first.close()
     way.close()
 
@@ -339,9 +357,8 @@ async def test_the_next_connection_is_made_while_the_first_is_in_use(bed, page):
     async with ready(way) as (port, _):
         second, own = await opened(way)
         assert own == port
-        await second.write(f"GET http://a.example:{page}/ HTTP/1.1\r\nHost: a.example:{page}\r\n\r\n".encode())
-        assert (await anext(second.read())).startswith(HELLO)
         second.close()
+        assert (await bed.said(way, "a.example", page)).startswith(HELLO)
     # Nothing of it is left behind.
     await until(lambda: not bed.sessions.find("uid-a").tasks)
 
@@ -374,6 +391,31 @@ async def test_a_handshake_ahead_that_fails_is_made_again_and_says_why(bed, page
         with pytest.raises(OSError, match="Connect call failed"):
             await opened(way)
         used.close()
+
+
+async def test_the_next_program_needs_no_handshake_and_a_list_that_was_changed_counts(bed, page, monkeypatch):
+    made = []
+    monkeypatch.setattr(cluster.TlsPeer, "shake_hands", counted(cluster.TlsPeer.shake_hands, made))
+    way = bed.way("uid-a")
+    async with bed.programs(way) as connect:
+        for host, expected in (("a.example", HELLO), ("b.example", b"HTTP/1.1 403 "), ("a.example", HELLO)):
+            async with connect() as client:
+                request = f"GET http://{host}:{page}/ HTTP/1.1\r\nHost: {host}:{page}\r\n\r\n"
+                assert (await client.ask(request.encode())).startswith(expected)
+            await until(lambda: way._kept and bed.sessions.find("uid-a").kept)
+        # The first, and the one that was made ahead of a second one at a time.
+        assert len(made) == 2
+        (kept,) = bed.sessions.find("uid-a").kept
+        bed.sessions.end("uid-a")
+        await until(lambda: kept.done() and not [one for one in way._kept if not one.is_over])
+
+
+def counted(method, calls):
+    async def counting(self):
+        calls.append(self)
+        await method(self)
+
+    return counting
 
 
 @pytest.mark.needs("unix socket")
@@ -409,11 +451,12 @@ async def test_small_pieces_go_to_the_program_at_once(bed, page, monkeypatch):
     """A handshake is several of them: each would wait 40 ms for the acknowledgement of the one before."""
     delays = []
 
-    class Watched(way_out.Tunnel):
-        def __init__(self, sock, used, idle):
+    class Watched(way_out.Program):
+        def connection_made(self, transport):
+            sock = transport.get_extra_info("socket")
             delays.append(not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            super().__init__(sock, used, idle)
+            super().connection_made(transport)
 
-    monkeypatch.setattr(way_out, "Tunnel", Watched)
+    monkeypatch.setattr(way_out, "Program", Watched)
     assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)
     assert delays == [False]

@@ -93,8 +93,13 @@ class Bed:
     async def listening(self):
         with tempfile.TemporaryDirectory(prefix="sf-") as folder:
             self.path = Path(folder) / "e.sock"
-            egress = Egress(self.sessions, self.outside)
-            server = await asyncio.start_unix_server(egress.connected, self.path)
+            egress, self.accepted = Egress(self.sessions, self.outside), 0
+
+            async def connected(reader, writer):
+                self.accepted += 1
+                await egress.connected(reader, writer)
+
+            server = await asyncio.start_unix_server(connected, self.path)
             try:
                 yield self
             finally:

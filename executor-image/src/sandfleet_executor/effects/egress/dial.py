@@ -4,65 +4,84 @@ import asyncio
 import datetime as dt
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sandfleet_executor.effects.access.identity import Identity
-from sandfleet_executor.effects.network.tunnels import PIECE_BYTES, ResetByPeer
+from sandfleet_executor.effects.egress.carrying import Outer
 
 CONNECT_SECONDS = 10.0
-# The egress process ends what is idle for much less.
-IDLE_SECONDS = 86_400.0
 # A connection of a pod is made ahead, from its first use on, and given up when it is not needed for so long.
 READY_SECONDS = 15.0
+# Connections that wait for the next program: how many, for how long, and how old they get.
+MOST_KEPT, KEPT_SECONDS, OLDEST_SECONDS = 4, 10.0, 300.0
 # The only name in the certificate of the egress process.
 SERVER_NAME = "sandfleet-egress"
-# Each piece comes behind its length; a piece of no length is the end, which TLS cannot say for one direction. With the
-# highest bit the piece is a report of the egress process about the connection, as JSON.
-LENGTH_BYTES = 4
-END = bytes(LENGTH_BYTES)
-REPORT = 1 << 31
-
-Hear = Callable[[bytes], None]
 
 
-class Way(Protocol):
-    """How the egress process is reached."""
+class Way(ABC):
+    """How the egress process is reached, with connections that are kept for the next program."""
 
-    async def connect(self, session_id: str, hear: Hear) -> "Framed":
-        """A connection of the session. `hear` gets reports about it. Raises OSError and ResetByPeer."""
-        ...
+    def __init__(self) -> None:
+        self._kept: list[Outer] = []
+
+    @abstractmethod
+    async def connect(self, session_id: str) -> Outer:
+        """A connection of the session, for one program. Raises OSError."""
 
     def close(self) -> None:
-        """Ends what no one has asked for yet."""
-        ...
+        """Ends what no program uses."""
+        while self._kept:
+            self._kept.pop().close()
+
+    def take_back(self, outer: Outer) -> None:
+        """Keeps a connection whose program has ended, or closes it."""
+        age = asyncio.get_running_loop().time() - outer.made_at
+        self._kept = [one for one in self._kept if not one.is_over]
+        if len(self._kept) >= MOST_KEPT or age > OLDEST_SECONDS:
+            outer.close()
+        else:
+            outer.limit(KEPT_SECONDS)
+            self._kept.append(outer)
+
+    def _taken(self) -> Outer | None:
+        """The one that was kept last, if there is any. It has to be greeted."""
+        while self._kept:
+            outer = self._kept.pop()
+            outer.limit(None)
+            if not outer.is_over:
+                return outer
+        return None
 
 
-class UnixWay:
+class UnixWay(Way):
     """The egress process of one machine. It takes an executor's word for the session."""
 
     def __init__(self, path: str) -> None:
+        super().__init__()
         self._path = path
 
-    async def connect(self, session_id: str, hear: Hear) -> "Framed":
+    async def connect(self, session_id: str) -> Outer:
+        greeting = _greeting({"session": session_id, "framed": True})
+        if (outer := self._taken()) is not None:
+            outer.greet(greeting)
+            return outer
+        loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(self._path, limit=2 * PIECE_BYTES)
-        # The line itself is no piece: it says that pieces follow.
-        writer.write(_greeting({"session": session_id, "framed": True}))
-        return Framed(reader, writer, hear)
-
-    def close(self) -> None:
-        pass
+            _, outer = await loop.create_unix_connection(lambda: Outer(self.take_back), self._path)
+        # The first line itself is no piece: it says that pieces follow.
+        outer.transport.write(greeting)
+        return outer
 
 
-class TlsWay:
+class TlsWay(Way):
     """The egress process of a cluster. The certificate of this executor says whose the connection is.
 
-    A handshake takes longer than most requests, so the next connection is made while the present one is in use.
+    A handshake takes longer than most requests, so the next connection is made while the first is in use.
     """
 
     def __init__(
@@ -74,6 +93,7 @@ class TlsWay:
         now: Callable[[], dt.datetime],
     ) -> None:
         """`address` is HOST:PORT, `pod` is NAMESPACE/NAME; `authority` has signed the certificates of both ends."""
+        super().__init__()
         host, _, port = address.rpartition(":")
         self._host, self._port = host.strip("[]"), int(port)
         self._pod = pod
@@ -81,25 +101,31 @@ class TlsWay:
         self._authority = authority
         self._now = now
         self._context: tuple[bytes, ssl.SSLContext] | None = None
-        self._ready: asyncio.Task[Framed] | None = None
+        self._ready: asyncio.Task[Outer] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
 
-    async def connect(self, session_id: str, hear: Hear) -> "Framed":  # noqa: ARG002 - the certificate says it
+    async def connect(self, session_id: str) -> Outer:  # noqa: ARG002 - the certificate says it
+        if (outer := self._taken()) is not None:
+            outer.greet(self._greeting)
+            return outer
         outer = await self._made_ahead() or await self._greeted()
-        outer.hear = hear
         if self._ready is None:
             self._ready = asyncio.ensure_future(self._greeted())
-            self._giving_up = asyncio.get_running_loop().call_later(READY_SECONDS, self.close)
+            self._giving_up = asyncio.get_running_loop().call_later(READY_SECONDS, self._give_up)
         return outer
 
     def close(self) -> None:
+        super().close()
+        self._give_up()
+
+    def _give_up(self) -> None:
         ready, self._ready = self._ready, None
         if self._giving_up is not None:
             self._giving_up.cancel()
         if ready is not None and not ready.cancel() and ready.exception() is None:
             ready.result().close()
 
-    async def _made_ahead(self) -> "Framed | None":
+    async def _made_ahead(self) -> Outer | None:
         ready, self._ready = self._ready, None
         if ready is None:
             return None
@@ -107,28 +133,28 @@ class TlsWay:
             self._giving_up.cancel()
         try:
             outer = await ready
-        except (OSError, ResetByPeer):
+        except OSError:
             return None
-        if not outer.is_over:
-            return outer
-        # The egress process has ended, or has cut it, since the session has no list any more.
-        outer.close()
-        return None
+        # Where it is over, the egress process has ended, or has cut it, since the session has no list any more.
+        return None if outer.is_over else outer
 
-    async def _greeted(self) -> "Framed":
-        context = self._tls()
+    async def _greeted(self) -> Outer:
+        context, loop = self._tls(), asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(
-                self._host, self._port, ssl=context, server_hostname=SERVER_NAME, limit=2 * PIECE_BYTES
+            _, outer = await loop.create_connection(
+                lambda: Outer(self.take_back), self._host, self._port, ssl=context, server_hostname=SERVER_NAME
             )
-        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        shown = outer.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         if not shown or not vouched(shown, self._authority, self._now()):
-            writer.transport.abort()
+            outer.abort()
             raise OSError("cannot reach the egress process: another one answers at its address")
-        outer = Framed(reader, writer)
-        # Where the fleet finds the pod that the certificate names.
-        await outer.write(_greeting({"pod": self._pod}))
+        outer.greet(self._greeting)
         return outer
+
+    @property
+    def _greeting(self) -> bytes:
+        """Says where the fleet finds the pod that the certificate names."""
+        return _greeting({"pod": self._pod})
 
     def _tls(self) -> ssl.SSLContext:
         """Raises OSError."""
@@ -162,57 +188,5 @@ def vouched(shown: bytes, authority: ec.EllipticCurvePublicKey, now: dt.datetime
 
 
 def _greeting(said: dict[str, object]) -> bytes:
-    """The first line on a connection. An egress process of an earlier release sends no reports."""
-    return json.dumps({**said, "reports": True}).encode("ascii") + b"\n"
-
-
-class Framed:
-    """A connection to the egress process whose two directions end by themselves."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Hear = lambda _report: None
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self.hear = hear
-        self._ends = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the other end has closed it."""
-        return self._reader.at_eof() or self._writer.transport.is_closing()
-
-    async def read(self) -> AsyncIterator[bytes]:
-        try:
-            while size := int.from_bytes(await self._reader.readexactly(LENGTH_BYTES)):
-                if size & ~REPORT > 2 * PIECE_BYTES:
-                    raise ResetByPeer("a piece is too long")
-                piece = await self._reader.readexactly(size & ~REPORT)
-                if size & REPORT:
-                    self.hear(piece)
-                else:
-                    yield piece
-        except (OSError, EOFError, ValueError) as error:
-            raise ResetByPeer(str(error)) from error
-        self._ends += 1
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(len(data).to_bytes(LENGTH_BYTES) + data)
-            await self._writer.drain()
-        except OSError as error:
-            raise ResetByPeer(error.strerror) from error
-
-    def end(self) -> None:
-        self._writer.write(END)
-        self._ends += 1
-
-    def close(self) -> None:
-        if self._ends == 2:
-            self._writer.close()
-        else:
-            self._writer.transport.abort()
-
-
-def unused() -> None:
-    """What is carried out of a session is no use of the sandbox by its caller."""
+    """The first line on a connection. An egress process of an earlier release sends no reports, and closes it."""
+    return json.dumps({**said, "reports": True, "again": True}).encode("ascii") + b"\n"

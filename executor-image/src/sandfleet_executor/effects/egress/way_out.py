@@ -12,8 +12,8 @@ from typing import Any
 from sandfleet_executor.core.egress.contacts import Contacts, Line
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.egress import authorities
-from sandfleet_executor.effects.egress.dial import IDLE_SECONDS, Framed, UnixWay, Way, unused
-from sandfleet_executor.effects.network.tunnels import ResetByPeer, Tunnel
+from sandfleet_executor.effects.egress.carrying import Program
+from sandfleet_executor.effects.egress.dial import UnixWay, Way
 
 # More than the egress process takes of one session: it refuses in words.
 MOST = 160
@@ -127,18 +127,18 @@ class WayOut:
 
     async def _carried(self, sock: socket.socket) -> None:
         assert self._way is not None
-        inner, line = Tunnel(sock, unused, IDLE_SECONDS), Line(self.contacts)
+        line = Line(self.contacts)
+        program, loop = Program(line), asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: program, sock)
         try:
             # Where the egress process is away, the program sees a reset.
-            with contextlib.suppress(OSError, ResetByPeer):
-                outer = await self._way.connect(self._session_id, lambda report: line.hear(report, time.time_ns()))
-                try:
-                    await _both(inner, outer, line)
-                finally:
-                    outer.close()
+            with contextlib.suppress(OSError):
+                program.carry(await self._way.connect(self._session_id))
+                await program.over
         finally:
             line.end(time.time_ns())
-            inner.close()
+            if not program.over.done() or program.over.cancelled():
+                program.reset()
 
 
 def _listening() -> socket.socket:
@@ -146,32 +146,3 @@ def _listening() -> socket.socket:
     listener = socket.create_server(("127.0.0.1", PORT), backlog=BACKLOG)
     listener.setblocking(False)
     return listener
-
-
-async def _both(inner: Tunnel, outer: Framed, line: Line) -> None:
-    """Carries both ways. Raises ResetByPeer."""
-    out = asyncio.ensure_future(_out(inner, outer, line))
-    back = asyncio.ensure_future(_back(outer, inner, line))
-    try:
-        await asyncio.gather(out, back)
-    finally:
-        out.cancel()
-        back.cancel()
-        await asyncio.gather(out, back, return_exceptions=True)
-
-
-async def _out(inner: Tunnel, outer: Framed, line: Line) -> None:
-    async for data in inner.read():
-        line.sent(len(data))
-        # The egress process takes no more, but what it has said last is still on the way back.
-        with contextlib.suppress(ResetByPeer):
-            await outer.write(data)
-    with contextlib.suppress(ResetByPeer):
-        outer.end()
-
-
-async def _back(outer: Framed, inner: Tunnel, line: Line) -> None:
-    async for data in outer.read():
-        line.received(len(data))
-        await inner.write(data)
-    inner.end()

@@ -1,5 +1,6 @@
 """The executor's end of a connection: each piece behind its length, so that each direction ends by itself."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -12,17 +13,21 @@ END = bytes(LENGTH_BYTES)
 REPORT = 1 << 31
 # The executor reads as much at once as this process does.
 MAX_PIECE = 2 * PIECE_BYTES
+# What a program says that has heard all, and for how long, until its connection is not kept.
+MOST_UNREAD, UNREAD_SECONDS = 1 << 20, 5.0
 
 
 class FramedPeer(Peer):
     _is_over = False
-    _has_ended = False
+    _has_sent_end = False
     # Whether the executor takes reports: those of earlier releases do not.
     reports = False
 
     def __init__(self, below: Peer) -> None:
         self.below = below
         self._ahead = b""
+        # Also after a read that was cancelled: then the place of the next length is lost.
+        self._is_within = False
 
     async def read(self) -> bytes:
         if self._ahead:
@@ -30,11 +35,30 @@ class FramedPeer(Peer):
             return data
         if self._is_over:
             return b""
+        self._is_within = True
         size = int.from_bytes(await self.below.exactly(LENGTH_BYTES))
         if size > MAX_PIECE:
             raise ValueError("the piece is too long")
-        self._is_over = not size
-        return await self.below.exactly(size)
+        data = await self.below.exactly(size)
+        self._is_within, self._is_over = False, not size
+        return data
+
+    async def has_ended(self) -> bool:
+        """Ends this direction, and drops what still comes of the other: whether that has ended as it should.
+
+        Raises OSError and EOFError.
+        """
+        self.end()
+        left = MOST_UNREAD
+        async with asyncio.timeout(UNREAD_SECONDS):
+            while not self._is_over and not self._is_within and left >= 0:
+                left -= len(await self.read())
+        return self._is_over and not self._is_within
+
+    def again(self) -> "FramedPeer":
+        """The same connection for another greeting, with nothing of the program before."""
+        self.say({"again": True})
+        return FramedPeer(self.below)
 
     async def line(self, most: int) -> bytes:
         data = b""
@@ -57,8 +81,8 @@ class FramedPeer(Peer):
             self.below.send((len(data) | REPORT).to_bytes(LENGTH_BYTES) + data)
 
     def end(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
+        if not self._has_sent_end:
+            self._has_sent_end = True
             self.below.send(END)
 
     def close(self) -> None:

@@ -5,8 +5,9 @@ Lines of JSON come on its input:
   {"op":"serve"}: it knows all lists, and takes connections from now on
 and go to its output:
   {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
-A connection on the socket begins with a line {"session","framed","reports"}, by which an executor says whose it is.
-Then its client speaks, in pieces where `framed` is true (framed.FramedPeer).
+A connection on the socket begins with a line {"session","framed","reports","again"}, by which an executor says whose it
+is. Then its client speaks, in pieces where `framed` is true (framed.FramedPeer). Where `again` is true and both ends
+have said all, a report says so, and the executor may begin anew with such a line, as a piece.
 """
 
 import argparse
@@ -32,6 +33,8 @@ from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
 MAX_FIRST_LINE = 4096
 MAX_LINE_BYTES = 1 << 20
 BACKLOG = 1024
+# Executors close earlier what no program uses.
+KEPT_SECONDS = 60.0
 
 
 class Egress:
@@ -45,19 +48,28 @@ class Egress:
         await self.serve(Peer(reader, writer))
 
     async def serve(self, peer: Peer) -> None:
+        """A connection of one program, and of others behind it where their executor keeps it."""
         task = asyncio.current_task()
         assert task is not None
         session = None
         try:
-            said = await self._greeting(peer)
-            if said.get("framed") and not isinstance(peer, FramedPeer):
-                peer = FramedPeer(peer)
-            if isinstance(peer, FramedPeer):
-                peer.reports = bool(said.get("reports"))
-            session = await self._session(said, peer)
-            if session is not None:
+            said = await self._greeting(peer, self._sessions.bounds.opening)
+            while True:
+                if said.get("framed") and not isinstance(peer, FramedPeer):
+                    peer = FramedPeer(peer)
+                if isinstance(peer, FramedPeer):
+                    peer.reports = bool(said.get("reports"))
+                session = await self._session(said, peer)
+                if session is None:
+                    return
                 session.tasks.add(task)
                 await self._serve(peer, session)
+                if not isinstance(peer, FramedPeer) or not said.get("again") or not await peer.has_ended():
+                    return
+                session.tasks.discard(task)
+                with session.keeping(task):
+                    peer = peer.again()
+                    said = await self._greeting(peer, KEPT_SECONDS)
         except (OSError, EOFError, ValueError):
             # It has gone, or was idle for too long (a TimeoutError is an OSError), or is no executor.
             pass
@@ -73,9 +85,10 @@ class Egress:
         """The session of a connection that began with this line."""
         return self._sessions.find(str(said.get("session", "")))
 
-    async def _greeting(self, peer: Peer) -> dict[str, Any]:
+    @staticmethod
+    async def _greeting(peer: Peer, seconds: float) -> dict[str, Any]:
         """The first line."""
-        async with asyncio.timeout(self._sessions.bounds.opening):
+        async with asyncio.timeout(seconds):
             said = json.loads(await peer.line(MAX_FIRST_LINE))
         return said if isinstance(said, dict) else {}
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DENIED = (403, 429)
 # Names of one session that are being looked up at a time.
 MOST_LOOKUPS = 4
+# Connections that the executor of one session keeps: twice what it means to.
+MOST_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ class Session:
     without_secret: frozenset[str] = frozenset()
     # Conversations of the session's programs, whether they lead anywhere yet or not.
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    # Connections of its executor that wait for the next program.
+    kept: set[asyncio.Task[Any]] = field(default_factory=set)
     connections: set[Connection] = field(default_factory=set)
     looked_up: set[str] = field(default_factory=set)
     lookups: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_LOOKUPS))
@@ -178,8 +182,19 @@ class Session:
             if one.cut:
                 self.row(host, place.port, Why.CUT.value).connections += 1
 
+    @contextmanager
+    def keeping(self, task: asyncio.Task[Any]) -> Iterator[None]:
+        """A connection of the session's executor that no program uses. Raises ConnectionError where there are many."""
+        if len(self.kept) >= MOST_KEPT:
+            raise ConnectionError
+        self.kept.add(task)
+        try:
+            yield
+        finally:
+            self.kept.discard(task)
+
     def end(self) -> None:
-        for task in tuple(self.tasks):
+        for task in (*self.tasks, *self.kept):
             task.cancel()
 
     def report(self) -> list[dict[str, Any]]:
