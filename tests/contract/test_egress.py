@@ -263,6 +263,15 @@ async def test_a_credential_for_a_host_outside_the_list_is_refused(fleet: AsyncF
     assert SECRET not in str(caught.value)
 
 
+async def test_a_cell_installs_a_package_by_name(sandbox: AsyncSandbox, internet: Internet) -> None:
+    installed = await sandbox.run_code(f"%pip install -q --cert ca.pem -i https://{internet.secure}/simple outside")
+    assert installed.ok, installed
+    assert (await sandbox.run_code("import outside; outside.VALUE")).text == "'out there'"
+    refused = await sandbox.run_code("%pip install -q --retries 0 -i https://other.test/simple inside")
+    assert not refused.ok
+    assert refused.denied_hosts == ("other.test",)
+
+
 def egress_process(served: Process) -> int:
     return next(pid for pid in children(served.pid) if b"fleet.egress" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
@@ -270,7 +279,13 @@ def egress_process(served: Process) -> int:
 async def test_after_a_kill_of_the_egress_process_the_next_connection_works(
     sandbox: AsyncSandbox, served: Process, internet: Internet
 ) -> None:
+    # A connection that is open meanwhile: its answer has no end.
+    reading = asyncio.create_task(output(sandbox, f"curl -sN 'http://{internet.web}/endless'; echo $?"))
+    while not (await sandbox.get_egress()).reached:
+        await asyncio.sleep(0.05)
     os.kill(killed := egress_process(served), signal.SIGKILL)
+    # curl's words for an answer that breaks off: 18, or 56 where its connection was reset.
+    assert (await reading).strip().endswith(("18", "56"))
     assert (
         await output(sandbox, f"curl -sS --retry 3 --retry-all-errors -d again http://{internet.web}/x")
         == f"{internet.web} - again"

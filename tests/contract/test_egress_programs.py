@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -12,9 +13,11 @@ import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, Header
 from sandfleet._fleets.embedded import Options, Process
 from support.client.internet import (
+    crate,
     debian_package,
     go_module,
     index,
+    maven_artifact,
     node_package,
     r_package,
     repository,
@@ -43,6 +46,13 @@ class Internet:
     secure: str
 
 
+def rust() -> Path | None:
+    """The toolchain that has cargo and rustc: rustup keeps it in the user's folder, which sandboxes do not see."""
+    cargo = shutil.which("cargo")
+    done = cargo and subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=False)
+    return Path(done.stdout.strip()) if done and done.returncode == 0 else None
+
+
 @pytest.fixture(scope="module")
 def internet() -> Iterator[Internet]:
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +61,10 @@ def internet() -> Iterator[Internet]:
         source(www, "inside")
         node_package(www, "aside")
         go_module(www, "example.test/lib")
+        crate(www, "outside")
+        maven_artifact(www, "example", "outside", "1.0")
+        # Maven adds it to each extension.
+        maven_artifact(www, "org.codehaus.plexus", "plexus-utils", "1.1")
         r_package(www, "outside")
         if shutil.which("dpkg-deb"):
             debian_package(www, "outside")
@@ -164,6 +178,53 @@ async def test_java_downloads(sandbox: AsyncSandbox, internet: Internet) -> None
     trusting = "-Djavax.net.ssl.trustStore=own.jks"
     said = await done(sandbox, f"java {trusting} Get http://{internet.plain}/simple/ https://{internet.secure}/simple/")
     assert said == "200 read 200 read "
+
+
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>example</groupId><artifactId>inside</artifactId><version>1.0</version><packaging>pom</packaging>
+<pluginRepositories><pluginRepository><id>outside</id><url>{url}/maven</url></pluginRepository></pluginRepositories>
+<build><extensions><extension>
+<groupId>example</groupId><artifactId>outside</artifactId><version>1.0</version>
+</extension></extensions></build></project>"""
+
+
+# Debian's, whose settings are in /etc, which sandboxes do not see.
+MAVEN, CLASSES = Path("/usr/share/maven"), Path("/etc/maven/m2.conf")
+
+
+@pytest.mark.skipif(not MAVEN.exists() or not CLASSES.exists(), reason="Debian's maven is not installed")
+async def test_maven_downloads_a_jar(sandbox: AsyncSandbox, internet: Internet) -> None:
+    """One that it loads itself, since a dependency is only looked for by a plugin, of which this machine has none."""
+    store = "keytool -importcert -noprompt -storetype JKS -file own.pem -keystore own.jks -storepass changeit"
+    await done(sandbox, f"sed -n '/BEGIN/h;//!H;$!d;x;p' $SSL_CERT_FILE > own.pem && {store}")
+    await done(
+        sandbox, f"mkdir -p m/bin m/conf/logging && ln -s {MAVEN}/boot {MAVEN}/lib m && cp {MAVEN}/bin/mvn m/bin"
+    )
+    await sandbox.files.write("m/bin/m2.conf", CLASSES.read_text())
+    for url in (f"http://{internet.plain}", f"https://{internet.secure}"):
+        await sandbox.files.write("pom.xml", POM.format(url=url))
+        trusting = "-Djavax.net.ssl.trustStore=own.jks"
+        await done(sandbox, f"rm -rf own && m/bin/mvn -q -B {trusting} -Dmaven.repo.local=own validate")
+        assert "own/example/outside/1.0/outside-1.0.jar" in await done(sandbox, "find own -name '*.jar'")
+
+
+@pytest.mark.skipif(rust() is None, reason="cargo or rustc is not installed")
+async def test_cargo_builds_with_a_crate(fleet: AsyncFleet, internet: Internet) -> None:
+    key = Header("Authorization", "Bearer {key}", key=KEY)
+    made = AsyncSandbox.create(
+        fleet=fleet,
+        egress=[internet.plain, internet.secure],
+        credentials={"host.test": key},
+        mounts={"/mnt/rust": str(rust())},
+    )
+    async with await made as sandbox:
+        await sandbox.files.write("src/main.rs", 'fn main() { println!("{}", outside::value()); }')
+        for url in (f"http://{internet.plain}", f"https://{internet.secure}"):
+            manifest = '[package]\nname = "inside"\nversion = "1.0.0"\nedition = "2021"\n'
+            dependency = '[dependencies]\noutside = { version = "1", registry = "outside" }\n'
+            await sandbox.files.write("Cargo.toml", manifest + dependency)
+            envs = f"PATH=/mnt/rust/bin:$PATH CARGO_HOME=$PWD/home CARGO_REGISTRIES_OUTSIDE_INDEX=sparse+{url}/cargo/"
+            assert await done(sandbox, f"rm -rf home Cargo.lock target && {envs} cargo run -q") == "out there\n"
 
 
 @needs("git")

@@ -31,6 +31,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             self._git()
         elif self.path.startswith(PACKAGES) and not self.path.endswith(".tgz"):
             self._package()
+        elif self.path == "/cargo/config.json":
+            self._answer(200, json.dumps({"dl": f"{self._root()}/cargo/{{crate}}.crate"}).encode())
+        elif self.path == "/endless":
+            self._endless()
         elif self.path.startswith("/events?"):
             self._events(int(self.path.partition("?")[2]))
         elif self.headers.get("Upgrade") == "websocket":
@@ -89,9 +93,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         """What a registry of npm says of a package: its only version, and where its archive is, on this very host."""
         name = self.path.removeprefix(PACKAGES)
         archive = (Path(self.directory) / "npm" / f"{name}-1.0.0.tgz").read_bytes()
-        scheme = "https" if hasattr(self.connection, "version") else "http"
-        where = f"{scheme}://{self.headers['Host']}{PACKAGES}{name}-1.0.0.tgz"
+        where = f"{self._root()}{PACKAGES}{name}-1.0.0.tgz"
         self._answer(200, registry_page(name, archive, where), Content_Type="application/json")
+
+    def _root(self):
+        """The address of this server, as its client names it."""
+        scheme = "https" if hasattr(self.connection, "version") else "http"
+        return f"{scheme}://{self.headers['Host']}"
 
     def _events(self, count):
         """Server-sent events, each flushed by itself."""
@@ -103,6 +111,15 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
             event = f"data: {number}\n\n"
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
         self.wfile.write(b"0\r\n\r\n")
+
+    def _endless(self):
+        """Says that much is to come, and a few bytes of it, until its client has gone."""
+        self.send_response(200)
+        self.send_header("Content-Length", "1000000")
+        self.end_headers()
+        self.wfile.write(b"begun")
+        self.rfile.read(1)
+        self.close_connection = True
 
     def _websocket(self):
         """Echoes text messages until the client closes."""
@@ -166,6 +183,31 @@ def go_module(folder, name):
     with zipfile.ZipFile(versions / "v1.0.0.zip", "w") as archive:
         archive.writestr(f"{name}@v1.0.0/go.mod", f"module {name}\n")
         archive.writestr(f"{name}@v1.0.0/lib.go", "package lib\n")
+
+
+def crate(folder, name):
+    """A sparse index of cargo at /cargo with one crate, whose function `value` says "out there"."""
+    root = Path(folder) / "cargo"
+    (place := root / name[:2] / name[2:4]).mkdir(parents=True)
+    manifest = f'[package]\nname = "{name}"\nversion = "1.0.0"\nedition = "2021"\n'
+    code = 'pub fn value() -> &\'static str { "out there" }\n'
+    with tarfile.open(file := root / f"{name}.crate", "w:gz") as archive:
+        _put(archive, {f"{name}-1.0.0/Cargo.toml": manifest, f"{name}-1.0.0/src/lib.rs": code})
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    version = {"name": name, "vers": "1.0.0", "deps": [], "cksum": digest, "features": {}, "yanked": False}
+    (place / name).write_text(json.dumps(version) + "\n")
+
+
+def maven_artifact(folder, group, name, version):
+    """A JAR without classes in the repository of Maven at /maven."""
+    (place := Path(folder) / "maven" / group.replace(".", "/") / name / version).mkdir(parents=True)
+    about = f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+    pom = f"<project><modelVersion>4.0.0</modelVersion>{about}</project>"
+    (place / f"{name}-{version}.pom").write_text(pom)
+    with zipfile.ZipFile(place / f"{name}-{version}.jar", "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    for file in tuple(place.iterdir()):
+        (place / f"{file.name}.sha1").write_text(hashlib.sha1(file.read_bytes()).hexdigest())
 
 
 def r_package(folder, name):

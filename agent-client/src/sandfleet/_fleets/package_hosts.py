@@ -1,4 +1,4 @@
-"""The hosts of package indexes, as the tools of this machine are set up."""
+"""The hosts of package indexes and of git, as the tools of this machine are set up."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from http.client import HTTPException
@@ -27,6 +28,10 @@ _HTTP, _HTTPS = 80, 443
 # A project that every index has: its page is small.
 _PROJECT = "pip"
 _DEFAULT = re.compile(r"\(default:?\s+(https?://[^\s)]+)\)")
+# ssh://me@host:22/path, and me@host:path.
+_BY_SSH = re.compile(r"ssh://(?:[^@/]*@)?(?P<host>[^:/]+)(?::\d+)?(?:/.*)?|[^@/:]+@(?P<host2>[^:/]+):.*")
+_MOST_REWRITTEN = 16
+_QUOTED = re.compile(r"^'([^']+)'", re.MULTILINE)
 _LINK = re.compile(r"""href=["']([^"'#]+)""")
 
 
@@ -47,11 +52,10 @@ async def with_hosts(options: CreateOptions) -> CreateOptions:
 
 def of(tool: str) -> Found:
     """Return the names of a tool's hosts, and variables by which it finds them. Raises InvalidArgument."""
-    if tool == "python":
-        return _python()
-    if tool == "node":
-        return _node()
-    raise InvalidArgument(f'cannot find the hosts of {tool!r}: the tools are "python" and "node"', reason="NoSuchTool")
+    if tool in _TOOLS:
+        return _TOOLS[tool]()
+    known = ", ".join(f'"{name}"' for name in _TOOLS)
+    raise InvalidArgument(f"cannot find the hosts of {tool!r}: the tools are {known}", reason="NoSuchTool")
 
 
 def _python() -> Found:
@@ -80,6 +84,53 @@ def _node() -> Found:
     return (name,), {"npm_config_registry": _bare(url)}
 
 
+def _debian() -> Found:
+    """Return the hosts of apt's sources, from the addresses of its lists, which it prints and does not fetch."""
+    said = _output([shutil.which("apt-get") or "apt-get", "update", "--print-uris"])
+    if not (names := _names(_QUOTED.findall(said))):
+        raise _unknown("debian", "apt")
+    return names, {}
+
+
+def _git() -> Found:
+    """Return the hosts that git's configuration names: remotes of the repository here, rewritten addresses, and those
+    with credentials or options of their own. Addresses that it rewrites are rewritten in the sandbox, too.
+    """
+    urls, rewritten = [], []
+    for line in _output([shutil.which("git") or "git", "config", "--list", "-z"]).split("\0"):
+        key, _, value = line.partition("\n")
+        section, url, option = key.partition(".")[0], key.partition(".")[2].rpartition(".")[0], key.rpartition(".")[2]
+        if section == "remote" and option in ("url", "pushurl"):
+            urls.append(value)
+        elif section in ("url", "credential", "http"):
+            urls.append(url)
+        if section == "url" and option == "insteadof" and _name(url):
+            rewritten.append((f"url.{_bare(url)}.insteadOf", value))
+    if not (names := _names(map(_web, urls))):
+        raise InvalidArgument(
+            "cannot find the hosts of 'git': git's configuration here names none", reason="NoSuchTool"
+        )
+    pairs = enumerate(rewritten[:_MOST_REWRITTEN])
+    envs = {
+        f"GIT_CONFIG_{what}_{n}": text for n, pair in pairs for what, text in zip(("KEY", "VALUE"), pair, strict=True)
+    }
+    return names, {"GIT_CONFIG_COUNT": str(len(envs) // 2), **envs} if envs else {}
+
+
+_TOOLS = {"python": _python, "node": _node, "debian": _debian, "git": _git}
+
+
+def _web(address: str) -> str:
+    """Return the address by https of a repository that is reached by ssh: sandboxes reach it so."""
+    if found := _BY_SSH.fullmatch(address):
+        return f"https://{found['host'] or found['host2']}/"
+    return address
+
+
+def _names(urls: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for url in urls if (name := _name(url))))
+
+
 def _file_hosts(index: str) -> tuple[str, ...]:
     """Return the hosts that an index's page links to; none where it does not answer."""
     page = f"{index.rstrip('/')}/{_PROJECT}/"
@@ -88,7 +139,7 @@ def _file_hosts(index: str) -> tuple[str, ...]:
             text = answer.read(_PAGE_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError, HTTPException):
         return ()
-    return tuple(dict.fromkeys(_name(urljoin(page, link)) for link in _LINK.findall(text)))
+    return _names(urljoin(page, link) for link in _LINK.findall(text))
 
 
 def _name(url: str) -> str:

@@ -13,7 +13,7 @@ class Egress:
 
     names  "packages.example.com", "*.example.org" (every name below it), "api.example.com:8443"; without a port 80 and
            443 are meant. "GET,HEAD api.example.com/v1/*" lets only these requests through, as `Egress.host` does.
-    tools  package managers of this machine whose hosts are allowed as well: "python" (pip), "node" (npm).
+    tools  tools of this machine whose hosts are allowed as well: "python" (pip), "node" (npm), "debian" (apt), "git".
     envs   variables by which programs in the sandbox find these hosts, such as PIP_INDEX_URL; `create(envs=…)` goes
            over them.
     """
@@ -24,10 +24,12 @@ class Egress:
 
     @classmethod
     def packages(cls, *tools: str) -> Egress:
-        """Allow the hosts from which this machine's package managers install: "python" (pip) and "node" (npm).
+        """Allow the hosts of this machine's tools: "python" (pip), "node" (npm), "debian" (apt) and "git".
 
-        They are read when the sandbox is created, from the set-up of pip and npm on this machine; of an index, its page
-        says on which hosts its files are. `create` raises InvalidArgument where a tool is not installed.
+        They are read when the sandbox is created, from the set-up of these tools on this machine. Of an index of
+        Python, its page says on which hosts its files are. For git, they are those of the remotes of the repository in
+        the current folder, and those that its configuration rewrites addresses to, or has credentials or options for.
+        `create` raises InvalidArgument where a tool is not installed, or names no host.
         """
         return cls(tools=tools)
 

@@ -59,7 +59,8 @@ class ClusterEgress(Egress):
         assert isinstance(peer, FramedPeer)
         assert isinstance(peer.below, TlsPeer)
         uid = proved_uid(peer.below.certificate)
-        return await self._lists.find(uid, str(said.get("pod", ""))) if uid else None
+        async with asyncio.timeout(self._sessions.bounds.opening):
+            return await self._lists.find(uid, str(said.get("pod", ""))) if uid else None
 
 
 def proved_uid(shown: dict[str, Any]) -> str:

@@ -93,15 +93,16 @@ class Egress:
         return said if isinstance(said, dict) else {}
 
     async def _session(self, said: dict[str, Any], peer: Peer) -> Session | None:
-        async with asyncio.timeout(self._sessions.bounds.opening):
-            found = await self._find(said, peer)
+        found = await self._find(said, peer)
         if found is None or self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
             return None
         return found
 
     async def _serve(self, peer: Peer, session: Session) -> None:
         async with asyncio.timeout(session.bounds.idle):
-            first = await peer.exactly(1)
+            first = await peer.read()
+        if not first:
+            return
         peer.unread(first)
         if first[0] == socks.VERSION:
             await socks.serve(peer, session, self._outside)

@@ -35,14 +35,14 @@ class _Reader:
     """Reads from the front of bytes."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._data, self._at = data, 0
 
     def take(self, count: int) -> bytes:
         """Raises NotTlsError where there are fewer."""
-        if len(self._data) < count:
+        start, self._at = self._at, self._at + count
+        if self._at > len(self._data):
             raise NotTlsError("a length is wrong")
-        taken, self._data = self._data[:count], self._data[count:]
-        return taken
+        return self._data[start : self._at]
 
     def number(self, count: int) -> int:
         return int.from_bytes(self.take(count), "big")
@@ -51,7 +51,7 @@ class _Reader:
         return self.take(self.number(length_bytes))
 
     def __bool__(self) -> bool:
-        return bool(self._data)
+        return self._at < len(self._data)
 
 
 def read(data: bytes) -> Hello | None:

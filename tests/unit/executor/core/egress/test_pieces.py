@@ -3,7 +3,16 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_executor.core.egress.pieces import END, LENGTH_BYTES, MOST_REPORT, PIECE_BYTES, REPORT, Kind, Pieces, piece
+from sandfleet_executor.core.egress.pieces import (
+    END,
+    LENGTH_BYTES,
+    MOST_REPORT,
+    PIECE_BYTES,
+    REPORT,
+    Kind,
+    Pieces,
+    piece,
+)
 
 MESSAGES = st.lists(
     st.one_of(

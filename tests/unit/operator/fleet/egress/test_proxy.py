@@ -1,6 +1,7 @@
 """What programs in a session find at the proxy: CONNECT, requests in absolute form, SOCKS5, and refusals in words."""
 
 import asyncio
+import contextlib
 import socket
 import struct
 import tempfile
@@ -172,3 +173,30 @@ async def test_a_megabyte_goes_both_ways_through_socks_and_tls():
             await client.writer.start_tls(trusting, server_hostname="a.test")
             client.writer.write(data)
             assert await asyncio.wait_for(client.reader.readexactly(len(data)), 30) == data
+
+
+@pytest.mark.parametrize("way", ["plain", "tunnel", "kept silent"])
+async def test_a_stream_of_events_lives_as_long_as_events_come(way):
+    """Twenty of them take longer than a connection may be silent. By default that is a quarter of an hour."""
+    count, gap, idle = 20, 0.15, 1.5
+
+    async def events(reader, writer):
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+            for number in range(count):
+                await asyncio.sleep(10 * idle if way == "kept silent" else gap)
+                writer.write(f"data: {number}\n\n".encode())
+            writer.close()
+
+    server = Server()
+    server.connected = events
+    async with serving(server) as port, Bed([f"a.test:{port}"], idle=idle).listening() as bed, bed.client() as client:
+        host = f"a.test:{port}"
+        if way == "tunnel":
+            assert b" 200 " in await client.ask(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            client.writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        else:
+            client.writer.write(f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        told = (await client.rest()).count(b"data: ")
+    assert told == (0 if way == "kept silent" else count)

@@ -253,19 +253,71 @@ async def test_connections_of_one_session_are_bounded(bound):
     assert sum(b" 200 " in answer for answer in answers) == min(bound, 3)
 
 
-@pytest.mark.attack("opens connections and says nothing, or little", "they end")
-async def test_a_client_that_says_nothing_is_let_go():
-    server = Server(answer=None)
-    async with serving(server) as port, Bed([f"a.test:{port}"], opening=0.1, idle=0.1).listening() as bed:
+async def drip(writer, data):
+    """A byte now and then, as long as the other end lets it."""
+    with contextlib.suppress(OSError):
+        while not writer.is_closing():
+            writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+
+async def has_ended(client, data=b""):
+    """Whether the proxy ends the connection of a client that goes on in this way."""
+    dripping = asyncio.ensure_future(drip(client.writer, data))
+    try:
+        return await asyncio.wait_for(client.reader.read(), 1.0) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    finally:
+        dripping.cancel()
+
+
+@pytest.mark.attack(
+    "opens connections and says nothing, or a byte of a request now and then", "they end", control="they stay"
+)
+@pytest.mark.parametrize("seconds", [0.1, 900.0], ids=["attack", "control"])
+async def test_a_client_that_says_nothing_or_little_is_let_go(seconds):
+    """A request that never ends is not kept alive by its bytes: the bound is for all of it."""
+    server, defended = Server(answer=None), seconds < 1.0
+    async with serving(server) as port, Bed([f"a.test:{port}"], opening=seconds, idle=seconds).listening() as bed:
         async with bed.client() as silent:
-            assert await silent.rest() == b""
+            assert await has_ended(silent) is defended
         async with bed.client() as slow:
-            slow.writer.write(f"GET http://a.test:{port}/ HTTP/1.1\r\nHo".encode())
-            assert await slow.rest() == b""
+            slow.writer.write(f"GET http://a.test:{port}/ HTTP/1.1\r\nX-Slow: ".encode())
+            assert await has_ended(slow, b"x") is defended
         async with bed.client() as tunnelled:
             await tunnelled.ask(connect("a.test", port))
-            tunnelled.writer.write(b"\x16\x03")
-            assert await tunnelled.rest() == b""
+            # The beginning of a ClientHello of 16 KiB.
+            tunnelled.writer.write(b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc")
+            assert await has_ended(tunnelled, b"\x03") is defended
+    assert server.read == b""
+
+
+@pytest.mark.attack("opens ten times more connections than there are", "others are served", control="they are not")
+@pytest.mark.parametrize("bound", [16, 10_000], ids=["attack", "control"])
+async def test_a_session_that_opens_connections_without_end_leaves_room_for_others(bound):
+    """In proportion: all may have 100, of which one session may have 16. By default 2,000 and 128."""
+    async with contextlib.AsyncExitStack() as stack:
+        port = await stack.enter_async_context(serving(Server()))
+        bed = Bed([f"a.test:{port}"], connections=100, per_session=bound)
+        await stack.enter_async_context(bed.listening())
+        bed.sessions.allow("other", [f"a.test:{port}"])
+        clients = []
+        for _ in range(1000):
+            clients.append(await stack.enter_async_context(bed.client()))
+            # The proxy accepts each in its turn.
+            await asyncio.sleep(0)
+        while bed.accepted < len(clients):
+            await asyncio.sleep(0)
+        async with bed.client("other") as other:
+            other.writer.write(request(f"http://a.test:{port}/", f"a.test:{port}", "Content-Length: 0"))
+            answer = await asyncio.wait_for(other.reader.read(1000), 20)
+        assert answer.startswith(b"HTTP/1.1 200 ") is (bound == 16)
+        assert len(bed.sessions.find("s").tasks) == min(bound, 100)
+        bed.sessions.end("other")
 
 
 METADATA = ["169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "fd00:ec2::254"]
