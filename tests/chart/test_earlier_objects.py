@@ -62,6 +62,7 @@ def test_converted_objects_have_only_fields_of_the_schema(tmp_path: Path) -> Non
 NEWER = (
     "spec.approvals",
     "spec.executor",
+    "spec.image",
     "spec.user",
     "spec.egress.names",
     "spec.egress.sets",

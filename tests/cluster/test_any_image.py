@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +16,7 @@ from cluster.operators import RESTRICTED_LABELS, Sandboxes, template
 from cluster.releases import IMAGE, SANDBOX_IMAGE, Release
 from sandfleet import AsyncSandbox
 from sandfleet._fleets import port_forward
+from sandfleet.errors import ClaimError
 
 pytestmark = [pytest.mark.usefixtures("kinds"), pytest.mark.timeout(300)]
 BUNDLE = "/opt/sandfleet"
@@ -37,6 +39,7 @@ chroot /proc/1/root ls {POD} && echo chroot
 echo done
 """
 TASK, STATIC = "localhost/sandfleet-task:dev", "localhost/sandfleet-static:dev"
+ABSENT = "localhost/sandfleet-task:absent"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,7 @@ def bed(images: Cluster, kinds, program, tmp_path_factory: pytest.TempPathFactor
         for one in (
             template(work, "task", image=TASK),
             template(work, "as-dev", image=TASK, user="4321"),
+            template(work, "generic", images=["localhost/sandfleet-task:*"], user="root"),
             template(work, "misfit", image="localhost/sandfleet-executor:dev", executor="Beside"),
             template(strict, "task", image=TASK),
             template(strict, "static", image=STATIC, user="1234"),
@@ -107,6 +111,30 @@ async def test_a_task_s_image_runs_as_it_is_and_its_root_is_the_session_s(create
     assert "killed" in repr(await sandbox.run_code("import os; os.kill(os.getpid(), 9)"))
     after = "import os; open('/workspace/mine').read(), os.listdir('/new')"
     assert (await sandbox.run_code(after)).text == "('hello', ['task.py'])"
+
+
+async def test_a_claim_names_an_image_and_keeps_it_when_its_pod_is_lost(created, bed: Bed) -> None:
+    plain, task = await created("generic"), await created("generic", image=TASK)
+    looks = "import os; os.path.exists('/testbed/task.py')"
+    assert [(await one.run_code(looks)).text for one in (plain, task)] == ["False", "True"]
+    await task.files.write("kept", "1")
+    with pytest.raises(ClaimError, match="its template allows only localhost/sandfleet-task") as refused:
+        await created("generic", image=STATIC)
+    assert refused.value.reason == "ImageUnavailable"
+    with pytest.raises(ClaimError, match=f"image {ABSENT} does not start: .*pull"):
+        await created("generic", image=ABSENT)
+    lost = (await task.get_info()).sandbox_uid
+    pod = next(one for one in bed.cluster.api.list("Pod", bed.work) if one["metadata"]["uid"] == lost)
+    bed.cluster.kubectl("delete", "pod", pod["metadata"]["name"], "-n", bed.work, "--wait=false")
+    await until_another(task, lost)
+    assert ((await task.run_code(looks)).text, await task.files.read("kept")) == ("True", "1")
+
+
+async def until_another(sandbox: AsyncSandbox, uid: str) -> None:
+    """Wait until another pod serves it."""
+    async with asyncio.timeout(90):
+        while (await sandbox.get_info()).sandbox_uid in {uid, ""}:
+            await asyncio.sleep(0.2)
 
 
 async def test_root_of_the_session_gets_nothing_of_the_executor(created, bed: Bed) -> None:

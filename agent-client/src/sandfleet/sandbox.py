@@ -74,7 +74,7 @@ async def _create(
     isolation = Isolation.UNKNOWN if like else embedded.isolation_of_claim(options.get("isolation"))
     fleet = fleet or await fleet_of_claim(options)
     snapshot, options = await begun_with(fleet.snapshots, options)
-    request = await whole_request(template, options, isolation, gang, like)
+    request = await whole_request(template, options, isolation, gang, like, on_cluster=fleet.is_on_cluster)
     rpc_timeout = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
     lease = options.get("timeout", None if like else DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))

@@ -194,6 +194,7 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
     MOUNTED_OVER_SYSTEM: lambda path: path != "/opt" and not re.match(rf"/({SYSTEM})(/|\Z)", path),
     "has(self.sandboxRef) != has(self.snapshotID)": lambda spec: ("sandboxRef" in spec) != ("snapshotID" in spec),
     "has(self.templateRef) != has(self.inline)": lambda spec: ("templateRef" in spec) != ("inline" in spec),
+    "!has(self.image) || !has(self.inline)": lambda spec: "image" not in spec or "inline" not in spec,
     "!has(self.poolRef) || !has(self.inline)": lambda spec: "poolRef" not in spec or "inline" not in spec,
     "!has(self.maxSize) || self.maxSize >= self.replicas": lambda pool: (
         _most(pool, "maxSize") >= pool.get("replicas", 0)

@@ -132,12 +132,19 @@ def claim_request(
 
 
 async def whole_request(
-    template: str, options: CreateOptions, isolation: Isolation, gang: api.fleet.Gang | None, like: str
+    template: str,
+    options: CreateOptions,
+    isolation: Isolation,
+    gang: api.fleet.Gang | None,
+    like: str,
+    *,
+    on_cluster: bool,
 ) -> api.fleet.ClaimRequest:
-    """Build the request, with the root of its image, which is unpacked at its first use. Raises InvalidArgument."""
+    """Build the request with its image, which one machine unpacks at its first use. Raises InvalidArgument."""
     from sandfleet._fleets.images import with_image
 
-    return await with_image(claim_request(template, options, isolation, gang, like), options)
+    request = claim_request(template, options, isolation, gang, like)
+    return await with_image(request, options, on_cluster=on_cluster)
 
 
 def _number(known: Mapping[str, int], word: str, what: str) -> Any:

@@ -165,6 +165,11 @@ class AsyncFleet:
         return self._connection
 
     @property
+    def is_on_cluster(self) -> bool:
+        """Whether it is the fleet of a Kubernetes cluster."""
+        return self._connection.place is not None
+
+    @property
     def namespace(self) -> str:
         """The namespace of its sandboxes, unless a call names another; "" on one machine."""
         return self._namespace

@@ -42,10 +42,19 @@ class Root:
     envs: Mapping[str, str]
 
 
-async def with_image(request: api.fleet.ClaimRequest, options: CreateOptions) -> api.fleet.ClaimRequest:
-    """Write the root of the option `image` into the request of a claim. Raises InvalidArgument."""
+async def with_image(
+    request: api.fleet.ClaimRequest, options: CreateOptions, *, on_cluster: bool
+) -> api.fleet.ClaimRequest:
+    """Write the option `image` into the request of a claim: its reference, or its root. Raises InvalidArgument."""
     image, user = options.get("image", ""), options.get("user")
-    if image:
+    if on_cluster:
+        if user is not None:
+            raise InvalidArgument("cannot claim with a user: on a cluster a SandboxTemplate names it (spec.user)")
+        if image.startswith(_FOLDER):
+            why = "on a cluster it is a reference that nodes can pull"
+            raise InvalidArgument(f"cannot claim with the image {image}: {why}", subject=image)
+        request.image = image
+    elif image:
         root = await asyncio.to_thread(_root, image, user)
         request.image = root.path
         request.user = root.user

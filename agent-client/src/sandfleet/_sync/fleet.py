@@ -88,6 +88,11 @@ class Fleet:
         return self.as_async.address
 
     @property
+    def is_on_cluster(self) -> bool:
+        """Whether it is the fleet of a Kubernetes cluster."""
+        return self.as_async.is_on_cluster
+
+    @property
     def namespace(self) -> str:
         """The namespace of its sandboxes, unless a call names another; "" on one machine."""
         return self.as_async.namespace

@@ -71,11 +71,12 @@ class CreateOptions(TypedDict, total=False):
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
                     On one machine also folders of it, to read alone: {"/data": "./big"}, or "../big", "~/big",
                     "/srv/big".
-    image           on one machine: the root that code has and may change, in the place of the sandbox's own: a folder
+    image           the root that code has and may change, in the place of the sandbox's own. On one machine a folder
                     ("./rootfs"), an archive ("image.tar") or a reference ("debian:12"). Both are unpacked once, by
                     buildah. Its variables count where `envs` has none. What code changes in it, outside of
-                    /workspace, ends with the sandbox.
-    user            with `image`: who code is, a name or a number; None means whom the image names.
+                    /workspace, ends with the sandbox. On a cluster a reference that the template lists in `images`;
+                    no warm sandbox has it, so that it takes a cold start.
+    user            with `image`, on one machine: who code is, a name or a number; None means whom the image names.
     queue           wait in this queue and use its quota; "" means the queue "default" where there is one, else none.
     priority        a priority class of the queue; "" means its last.
     labels          labels of the sandbox, for `list`.

@@ -45,9 +45,9 @@ class ClaimReason(StrEnum):
     The message says which, and docs/howto/mounts.md what can be mounted.
     """
     IMAGE_UNAVAILABLE = "ImageUnavailable"
-    """There is no such root on this machine, or this fleet gives a claim no image of its own.
+    """There is no such root on this machine, or the template does not let a claim name this image.
 
-    The message says which. On Kubernetes a template names the image.
+    The message says which. On Kubernetes the template lists such images in its field images.
     """
     INVALID_EGRESS = "InvalidEgress"
     """A name of the egress list is malformed, or there are too many, or this fleet has no egress by name.

@@ -58,8 +58,8 @@ class ClaimReason(CallReason):
     IMAGE_UNAVAILABLE = (
         "ImageUnavailable",
         Code.FAILED_PRECONDITION,
-        "There is no such root on this machine, or this fleet gives a claim no image of its own.",
-        "The message says which. On Kubernetes a template names the image.",
+        "There is no such root on this machine, or the template does not let a claim name this image.",
+        "The message says which. On Kubernetes the template lists such images in its field images.",
     )
     INVALID_EGRESS = (
         "InvalidEgress",

@@ -123,6 +123,8 @@ class Claim:
     contract: str = "autonomous"
     # On one machine: the root that its sandbox has; it is in no record, since a path says nothing elsewhere.
     image: Image | None = None
+    # On Kubernetes: the image that its pod has in the place of its template's; empty: that one.
+    pod_image: str = ""
     # Whether what the template allows may be reached.
     egress: bool = True
     # Hosts that may be reached by name; api/egress.py reads them.
@@ -145,6 +147,11 @@ class Claim:
     snapshot_period: float | None = None
     # What the sandbox that it has got was filled with had received.
     received: "frozenset[Mark]" = frozenset()
+
+    @property
+    def alone(self) -> bool:
+        """Whether no warm sandbox can serve it: it needs a start of its own."""
+        return bool(self.workspace_id or self.pod_image)
 
     @property
     def settles(self) -> float:

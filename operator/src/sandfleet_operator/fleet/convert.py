@@ -124,7 +124,7 @@ def like(request: fleet_pb2.ClaimRequest, origin: Claim) -> fleet_pb2.ClaimReque
         labels=origin.labels,
         envs=origin.envs,
         mounts=origin.mounts,
-        image=origin.image.path if origin.image else "",
+        image=origin.image.path if origin.image else origin.pod_image,
         user=origin.image.user if origin.image else None,
         image_envs=dict(origin.image.envs) if origin.image else {},
         lease=duration(origin.lease) if math.isfinite(origin.lease) else None,

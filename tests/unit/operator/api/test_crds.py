@@ -29,6 +29,7 @@ NEVER_THE_OWNERS = {
     "rollback",
     "runtimeClassName",
     "executor",
+    "images",
     "user",
     "envFrom",
     "imagePullSecrets",

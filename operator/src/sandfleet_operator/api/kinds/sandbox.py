@@ -86,6 +86,8 @@ class SandboxSpec:
 
     template: Annotated[str, at("templateRef.name")] = ""
     inline: Annotated[TemplateSpec | None, at("inline", inline_template)] = None
+    # In the place of the template's, if that lists it; empty: the template's.
+    image: Annotated[str, at("image")] = ""
     pool: Annotated[str, at("poolRef.name")] = ""
     queue: Annotated[str, at("queueRef.name")] = ""
     # A class of its queue; empty: the last.

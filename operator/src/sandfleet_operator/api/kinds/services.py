@@ -113,7 +113,7 @@ def _check_one(one: Service, names: Sequence[str]) -> None:
     for kind in ("readiness", "liveness"):
         _check_probe(one.get(kind), f"the {kind} of {name}")
     if unknown := [other for other in one["after"] if other not in names]:
-        raise _refusal(f"{name} comes after {unknown[0][:80]}, which is none of them")
+        raise _refusal(f"{name} comes after {unknown[0][:80]!r}, which is none of them")
 
 
 def _check_probe(probe: Mapping[str, Any] | None, what: str) -> None:

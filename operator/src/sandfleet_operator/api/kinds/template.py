@@ -188,6 +188,8 @@ class TemplateSpec:
     """What sandboxes are made of: spec of a SandboxTemplate."""
 
     image: Annotated[str, at("image", required=True)]
+    # Patterns of images that a sandbox may name in its place.
+    images: Annotated[tuple[str, ...], at("images")] = ()
     image_pull_policy: Annotated[str, at("imagePullPolicy")] = "IfNotPresent"
     image_pull_secrets: Annotated[tuple[str, ...], at("imagePullSecrets", names)] = ()
     executor: Annotated[ExecutorPlace, at("executor")] = ExecutorPlace.AUTO

@@ -50,8 +50,8 @@ def fate(pod: Pod, record: Record | None, here: LeaderTerm) -> Fate:
     state = pod.labels.get(names.STATE)
     over = pod.deleting or pod.ended is not None
     if state == PodState.WARM.value:
-        # A pod on an earlier workspace was started for one claim, and that claim is lost.
-        own = pod.workspace_claim in {"", names.workspace_claim_name(pod.name)}
+        # A pod on an earlier workspace, or with the image of a claim, was started for one claim, which is lost.
+        own = pod.workspace_claim in {"", names.workspace_claim_name(pod.name)} and names.IMAGE not in pod.annotations
         return Fate.REMOVE if over or not own else Fate.WARM
     if state == PodState.RETIRING.value:
         return Fate.LEAVE if pod.deleting else Fate.REMOVE
@@ -176,7 +176,7 @@ def session(
         contract=claim.contract,
         ready=record.at,
         claim=claim,
-        warm=not claim.workspace_id,
+        warm=not claim.alone,
         bound=True,
         answered=answered,
         lease_expires=now + record.lease if lease_end is None or math.isinf(record.lease) else lease_end,

@@ -81,9 +81,6 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
         self.check_serving("claim")
         if request.like:
             request = await self._like(caller, request, namespace)
-        if request.image:
-            why = "on Kubernetes a sandbox has the image of its template"
-            raise ClaimReason.IMAGE_UNAVAILABLE.error(f"cannot claim with the image {request.image[:200]!r}: {why}")
         contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = checked_size(self._requested(caller, request, recipe, traceparent))
@@ -136,6 +133,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
             why = f"the environment of {size} bytes as JSON is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
         # The executor would refuse what overlaps with the template's, but only after a pod was bound.
+        self._kubernetes.catalog.check_image(recipe, request.image)
         check_mounts({**(recipe.wanted.mounts if recipe.wanted is not None else {}), **claim.mounts})
         named, default = (f"{recipe.namespace}/{name}" for name in (claim.queue, DEFAULT_QUEUE))
         queue = self._kubernetes.scheduler.queues.named(named if claim.queue else "", default)
@@ -144,6 +142,7 @@ class KubernetesFleetApi(ReviewCalls, ReceivedCalls, JournalCalls, SuspensionCal
             queue=queue,
             key=replace(claim.key, pool=recipe.name),
             pool=recipe.name,
+            pod_image=request.image,
             contract=_contract(recipe, convert.contract(request)),
             egress=request.egress != fleet_pb2.EGRESS_NONE and not request.egress_names,
         )

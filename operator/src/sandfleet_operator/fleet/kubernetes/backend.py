@@ -45,11 +45,13 @@ from sandfleet_operator.plan.claims.record import (
     volume_of_workspace,
 )
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.merge import Refusal, with_image
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod, trusting
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.binding import settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+from sandfleet_operator.plan.sandbox.pod import WAITING
 from sandfleet_operator.plan.scheduler.sessions.recovery import ends_session
 
 # Before the object of a claim whose name a user's object has is tried again.
@@ -140,6 +142,9 @@ class KubernetesBackend:
         run.uid = pod.uid
         if gone or pod.ended is not None or (pod.deleting and run.record is None):
             self._over(run, pod, gone=gone)
+        elif run.image and not run.said_ready and pod.waiting in WAITING:
+            # The claim has named it, and is told: whether another pod would fare better is the scheduler's to say.
+            self._not_started(run, f"its container with image {run.image} does not start: {pod.waiting_message}")
         elif pod.deleting and run.young is not None:
             # The operator recovers what is written down by the time that the pod is gone.
             self._background.begin(self._write_young(run, run.young), f"write down {run.key}")
@@ -205,7 +210,12 @@ class KubernetesBackend:
         workspace = volume_of_workspace(sandbox.claim.workspace_id) if sandbox.claim else ""
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
-            made_of = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
+            image = sandbox.claim.pod_image if sandbox.claim else ""
+            made_of = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids, image=image)
+            if isinstance(made_of, Refusal):
+                self._not_started(run, made_of.message)
+                return
+            run.image = image
             manifest = trusting(made_of, self._authority())
             made = await self._revisions.keep(recipe.kept, self._writer.fencing) or await self._create(manifest)
             if isinstance(made, NotCreated):
@@ -401,19 +411,28 @@ def _ends_with(sandbox: Sandbox, made: CodeSandbox) -> bool:
     return released or not sandbox.claim.object_uid
 
 
-def warm_pod(recipe: Recipe, name: str, workspace: str, settings: Settings, *, user_namespace: bool) -> Json:
-    """A pod that waits for a claim. `workspace` is the claim of an older volume; empty: its own one, made behind it."""
+def warm_pod(
+    recipe: Recipe, name: str, workspace: str, settings: Settings, *, user_namespace: bool, image: str = ""
+) -> Json | Refusal:
+    """A pod that waits for a claim. `workspace` is the claim of an older volume; empty: its own one, made behind it.
+
+    `image` is what a claim has named; empty: the template's. A template that has changed since may refuse it.
+    """
     assert recipe.wanted is not None
     assert recipe.owner is not None
+    wanted = with_image(recipe.wanted, image, settings) if image else recipe.wanted
+    if isinstance(wanted, Refusal):
+        return wanted
     request = PodRequest(
         namespace=recipe.namespace,
         name=name,
-        wanted=recipe.wanted,
+        wanted=wanted,
+        image=image,
         state=PodState.WARM,
         pool=recipe.pool,
         workspace=workspace,
         revision=recipe.kept["metadata"]["name"] if recipe.kept else "",
-        snapshot="" if workspace else recipe.spec.snapshot,
+        snapshot="" if workspace or image else recipe.spec.snapshot,
         user_namespace=user_namespace,
     )
     pod = sandbox_pod(request, settings)

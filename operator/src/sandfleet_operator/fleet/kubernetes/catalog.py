@@ -24,9 +24,10 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.plan.claims.record import MAX_IMAGE
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
-from sandfleet_operator.plan.pods.merge import Effective, Refusal, amount_of, effective, executor_contract
+from sandfleet_operator.plan.pods.merge import Effective, Refusal, amount_of, effective, executor_contract, with_image
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.openings import listed, openers
 from sandfleet_operator.plan.pods.podspec import made_from, spec_hash
@@ -158,6 +159,17 @@ class Catalog:
             )
         self._cold.add(name)
         return found
+
+    def check_image(self, recipe: Recipe, image: str) -> None:
+        """Raises FleetError where a claim of the recipe cannot have this image."""
+        why = ""
+        if image and recipe.spec.snapshot:
+            why = f"cannot take image {image!r}: pool {recipe.pool} starts from a snapshot, which is of its own image"
+        elif image and recipe.wanted is not None:
+            refusal = with_image(recipe.wanted, image, self._settings)
+            why = refusal.message if isinstance(refusal, Refusal) else ""
+        if why:
+            raise ClaimReason.IMAGE_UNAVAILABLE.error(why, image[:MAX_IMAGE])
 
     def forget(self, name: str) -> None:
         """Forgets a template that is not claimed without a pool any more."""

@@ -101,6 +101,7 @@ def claim_of(sandbox: CodeSandbox, queue: str) -> Claim:
         labels=meta.labels,
         envs=spec.envs,
         mounts=spec.mounts,
+        pod_image=spec.image,
         lease=math.inf,
         idle_timeout=spec.idle_timeout,
         on_idle=spec.on_idle.value.lower(),

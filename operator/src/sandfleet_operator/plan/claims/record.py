@@ -30,6 +30,8 @@ NAME_DIGITS = 20
 # Bytes of its text, for who writes it as for who reads it. All annotations of an object may have 256 KiB.
 MAX_RECORD = 192 << 10
 MAX_TEXT = 256
+# Characters of an image's reference, as the schema of a template has it.
+MAX_IMAGE = 512
 # Of a Lease's leaseTransitions.
 MAX_FENCING = (1 << 31) - 1
 # Seconds since the epoch: the year 5138.
@@ -42,10 +44,10 @@ ON_IDLE = ("end", "suspend", "snapshot")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-def _text(value: object, path: str) -> str:
+def _text(value: object, path: str, *, most: int = MAX_TEXT) -> str:
     text = as_type(value, str, path)
-    if len(text) > MAX_TEXT:
-        raise unreadable(path, f"it is longer than {MAX_TEXT} characters")
+    if len(text) > most:
+        raise unreadable(path, f"it is longer than {most} characters")
     _check_unicode(text, path)
     return text
 
@@ -183,6 +185,8 @@ class Record:
     keep: Annotated[bool, at("keep")] = False
     # Name of the volume claim of an earlier session; empty: a new workspace.
     workspace: Annotated[str, at("workspace", _name)] = ""
+    # What its pod has in the place of its template's image; empty: that one.
+    image: Annotated[str, at("image", partial(_text, most=MAX_IMAGE))] = ""
     limits: Annotated[Limits, at("limits", _limits)] = field(default_factory=Limits)
     mounts: Annotated[Mapping[str, str], at("mounts", _mounts)] = field(default_factory=dict)
     # Of the CodeSandbox where it was there before the claim; empty: the fleet makes it.
@@ -248,6 +252,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         egress_names=tuple(claim.egress_names),
         keep=claim.keep_workspace,
         workspace=volume_of_workspace(claim.workspace_id),
+        image=claim.pod_image,
         limits=claim.limits,
         mounts=dict(claim.mounts),
         uid=claim.object_uid,
@@ -274,6 +279,7 @@ def claim_of(record: Record, pool: str) -> Claim:
         snapshot_period=record.snapshots,
         workspace_id=workspace_key(pool.partition("/")[0], record.workspace) if record.workspace else "",
         keep_workspace=record.keep,
+        pod_image=record.image,
         limits=record.limits,
         mounts=record.mounts,
         traceparent=record.traceparent,
@@ -321,6 +327,7 @@ def record_text(record: Record) -> str:
     said["received"] = sorted(one.value for one in record.received)
     for newer in (
         "workspace",
+        "image",
         "mounts",
         "keeper",
         "queue",

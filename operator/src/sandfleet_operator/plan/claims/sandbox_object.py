@@ -38,6 +38,8 @@ def code_sandbox(
     spec: Json = {"templateRef": {"name": template}, "contract": record.contract.capitalize()}
     if pool:
         spec["poolRef"] = {"name": pool}
+    if record.image:
+        spec["image"] = record.image
     spec |= _queue(record)
     if record.envs:
         spec["env"] = [{"name": name, "value": value} for name, value in sorted(record.envs.items())]

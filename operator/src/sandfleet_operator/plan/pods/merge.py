@@ -181,10 +181,32 @@ def _usual_of(written: Table, default: Table, most: Table) -> Table:
     return replace(written, **found)
 
 
-def _check_template(template: TemplateSpec, settings: Settings) -> None:
-    if not image_allowed(template.image, settings.allowed_images):
-        why = f"image {template.image!r} is not on the installation's list (Helm value allowedImages)"
+def with_image(wanted: Effective, image: str, settings: Settings) -> Effective | Refusal:
+    """The same with the image that a claim names."""
+    try:
+        return replace(wanted, image=_named_image(wanted, image, settings))
+    except _RefusedError as refused:
+        return refused.refusal
+
+
+def _named_image(template: TemplateSpec, image: str, settings: Settings) -> str:
+    """The image that a sandbox names in the place of its template's."""
+    if not image_allowed(image, template.images):
+        listed = f"only {', '.join(template.images)}" if template.images else "none (field images)"
+        why = f"its template allows {listed} in the place of its own"
+        raise _RefusedError(Reason.IMAGE_NOT_ALLOWED, f"cannot take image {image!r}: {why}")
+    _check_image(image, settings)
+    return image
+
+
+def _check_image(image: str, settings: Settings) -> None:
+    if not image_allowed(image, settings.allowed_images):
+        why = f"image {image!r} is not on the installation's list (Helm value allowedImages)"
         raise _RefusedError(Reason.IMAGE_NOT_ALLOWED, f"cannot make a sandbox: {why}")
+
+
+def _check_template(template: TemplateSpec, settings: Settings) -> None:
+    _check_image(template.image, settings)
     if not template.runtime_class:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it names no runtime class")
     _check_executor(template, settings)
@@ -251,6 +273,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     limits = _lowered_limits(sandbox.limits, template.limits, resources.memory - settings.memory_reserve)
     given = {one.name: getattr(template, one.name) for one in fields(TemplateSpec)}
     lowered: dict[str, Any] = {
+        "image": _named_image(template, sandbox.image, settings) if sandbox.image else template.image,
         "resources": resources,
         "requests": _lowered_requests(template.requests, resources),
         "limits": _on_volume(limits, workspace),

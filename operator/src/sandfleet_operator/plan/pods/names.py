@@ -41,6 +41,8 @@ QUEUE = f"{GROUP}/queue"
 TRACEPARENT = f"{GROUP}/traceparent"
 # Annotation of a pod: the ControllerRevision that keeps the template's spec that it was made from.
 TEMPLATE_REVISION = f"{GROUP}/template-revision"
+# Annotation of a pod that was started for one claim: the image that the claim has named. No other claim gets the pod.
+IMAGE = f"{GROUP}/image"
 # Annotation of a pod of a pool: the snapshot that the pool starts from, as its spec names it; missing if from none.
 SNAPSHOT = f"{GROUP}/snapshot"
 # Annotation of a pod of a pool: what the snapshot that fills it had received, separated by commas; missing: it is not
@@ -86,6 +88,7 @@ CONTROL_ANNOTATIONS = frozenset(
         SUSPENDED_UNTIL,
         PREEMPTED,
         TEMPLATE_REVISION,
+        IMAGE,
         SNAPSHOT,
         FILLED,
         GIVEN,

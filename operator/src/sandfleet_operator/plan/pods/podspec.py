@@ -67,6 +67,8 @@ class PodRequest:
     revision: str = ""
     # What its pool starts from; empty: nothing.
     snapshot: str = ""
+    # The image that a claim has named, which `wanted` has by then; empty: its template's.
+    image: str = ""
     # Name of the SandboxQueue that has admitted the sandbox; empty: none.
     queue: str = ""
     # Whether the node's runtime can give the pod a user namespace of its own.
@@ -87,6 +89,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
         annotations[names.TEMPLATE_REVISION] = request.revision
     if request.snapshot:
         annotations[names.SNAPSHOT] = request.snapshot
+    if request.image:
+        annotations[names.IMAGE] = request.image
     if request.queue:
         annotations[names.QUEUE] = request.queue
     egress = request.wanted.egress

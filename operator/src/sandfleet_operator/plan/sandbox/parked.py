@@ -117,7 +117,8 @@ def may_be_given(sandbox: CodeSandbox, pod: Pod, contract: str) -> bool:
     is_alone = is_in_snapshot(status) and not (status.workspace_claim or status.pod or status.pod_uid)
     revision = pod.annotations.get(names.TEMPLATE_REVISION, "")
     is_alike = bool(revision) and revision == status.template_revision and pod.contract == contract
-    # What its pool starts from would come back in it.
+    # What its pool starts from would come back in it, and it has no other image than its pool's.
+    is_alike = is_alike and not (sandbox.spec.image or names.IMAGE in pod.annotations)
     return is_alone and is_alike and not (pod.deleting or pod.ended or names.SNAPSHOT in pod.annotations)
 
 

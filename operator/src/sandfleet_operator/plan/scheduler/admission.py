@@ -76,8 +76,12 @@ def admit(
 
 def _check_gang(claim: Claim, gang: Gang, pool: Pool, *, ledger: Ledger, limits: FleetLimits) -> None:
     check_id(gang.gang_id, "gang id", doing="claim")
-    if gang.size < 1 or claim.workspace_id:
-        why = "its claims take new workspaces" if claim.workspace_id else f"a gang of {gang.size} claims is none"
+    if gang.size < 1 or claim.alone:
+        why = (
+            "its claims take new workspaces, and their pool's image"
+            if claim.alone
+            else f"a gang of {gang.size} claims is none"
+        )
         raise _refusal(AdmissionReason.INVALID_GANG, why, gang.gang_id)
     most = limits.max_sandboxes if pool.most is None else min(pool.most, limits.max_sandboxes)
     if gang.size > most:

@@ -207,7 +207,7 @@ class SchedulingCycle:
             sandbox_uid=self._new_id(pool.name) if self._limits.recovers else name,
             pool=pool.name,
             template=pool.template.name,
-            workspace_id=claim.workspace_id if claim else self._new_id(pool.name),
+            workspace_id=(claim.workspace_id if claim else "") or self._new_id(pool.name),
             state=State.STARTING,
             created=now,
             started=now,

@@ -191,7 +191,7 @@ def refused(sandbox: Sandbox, problem: Problem, *, untouched: bool) -> Step:
     """Its claim is refused for good. `untouched`: another claim may have the sandbox."""
     claim = sandbox.claim
     match sandbox.state:
-        case State.CLAIMED if not sandbox.bound and claim is not None and untouched and not claim.workspace_id:
+        case State.CLAIMED if not sandbox.bound and claim is not None and untouched and not claim.alone:
             free = replace(sandbox, state=State.WARM, claim=None, lease_expires=None, answered=True, arrived=None)
             return Step(replace(free, warm=False), outcome=Refused(claim.key, problem))
         case State.CLAIMED if not sandbox.bound and claim is not None:

@@ -63,15 +63,16 @@ class Refill:
 def refill(waiting: Iterable[Waiting], supply: Supply, room: Room) -> Refill:
     """What to start when no warm sandbox can serve a waiting claim. `waiting` is in the order of the queue.
 
-    A claim on an earlier workspace needs a start of its own. If warm sandboxes leave no room for it, one of them ends.
+    A claim on an earlier workspace, or with an image of its own, needs a start of its own. If warm sandboxes leave no
+    room for it, one of them ends.
     """
     claims, spare = _unmet(waiting, supply.starting, room.slots)
     fresh = supply.warm - supply.stale
     wanted: list[Waiting | None] = [*claims, *[None] * max(0, supply.target_warm - fresh - spare)]
     going = wanted[: max(0, min(room.slots, room.sandboxes))]
     return Refill(
-        dedicated=tuple(one for one in going if one is not None and one.claim.workspace_id),
-        shared=sum(1 for one in going if one is None or not one.claim.workspace_id),
+        dedicated=tuple(one for one in going if one is not None and one.claim.alone),
+        shared=sum(1 for one in going if one is None or not one.claim.alone),
         evict=_in_the_way(wanted[len(going) : room.slots], supply, room) if room.sandboxes <= len(going) else 0,
     )
 
@@ -94,8 +95,8 @@ def missing_starts(supply: Supply, shared: int, alone: int) -> int:
 
 
 def _in_the_way(left: Sequence[Waiting | None], supply: Supply, room: Room) -> int:
-    """Warm sandboxes whose place is needed: by claims on earlier workspaces, or by the successor of a stale one."""
-    own = sum(1 for one in left if one is not None and one.claim.workspace_id)
+    """Warm sandboxes whose place is needed: by claims with starts of their own, or by the successor of a stale one."""
+    own = sum(1 for one in left if one is not None and one.claim.alone)
     replaced = 1 if left and supply.stale else 0
     return max(0, min(max(own, replaced), supply.warm) - room.ending)
 
@@ -116,7 +117,7 @@ def _unmet(waiting: Iterable[Waiting], starting: int, most: int) -> tuple[list[W
             break
         if one.sandbox_id:
             continue
-        if not one.claim.workspace_id and starting > 0:
+        if not one.claim.alone and starting > 0:
             starting -= 1
         else:
             unmet.append(one)

@@ -226,8 +226,8 @@ class Transitions:
         actions: list[Action] = []
         if lost.claim is not None:
             actions += self._requeue(lost.claim.key, lost.problem, now)
-        # A failure that comes from the claim, such as from its workspace, says nothing about the pool.
-        if lost.problem.code is Code.INVALID_ARGUMENT or (lost.claim is not None and lost.claim.workspace_id):
+        # A failure that comes from the claim, such as from its workspace or image, says nothing about the pool.
+        if lost.problem.code is Code.INVALID_ARGUMENT or (lost.claim is not None and lost.claim.alone):
             return actions
         limits, state = self._limits, self._queues.get(sandbox.pool)
         if state is None:

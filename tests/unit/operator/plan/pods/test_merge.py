@@ -20,7 +20,7 @@ from sandfleet_operator.api.kinds.template import (
 from sandfleet_operator.api.limits import BOUNDS, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.table import table
 from sandfleet_operator.plan.pods.egress import first_outside
-from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
+from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective, with_image
 from support.examples import examples
 from support.operator.builders import EGRESS, GIB, IMAGE, MIB, SETTINGS, a_spec, a_template, opens, pairs
 
@@ -181,6 +181,26 @@ def test_an_invalid_template_is_refused(changes, reason) -> None:
     assert refused(a_template(**changes), a_spec()).reason.value == reason
 
 
+ELSEWHERE = replace(SETTINGS, allowed_images=(*SETTINGS.allowed_images, "registry.example/task:*"))
+
+
+def test_a_sandbox_names_only_images_that_template_and_installation_list() -> None:
+    template = a_template(images=("registry.example/task:*", "registry.example/other:1"))
+    found = made(template, a_spec(image="registry.example/task:7"), ELSEWHERE)
+    assert (found.image, made(template, a_spec(), ELSEWHERE).image) == ("registry.example/task:7", IMAGE)
+    assert "only registry.example/task:*" in refused(template, a_spec(image="registry.example/x:1"), ELSEWHERE).message
+    assert "allows none" in refused(a_template(), a_spec(image="registry.example/task:7"), ELSEWHERE).message
+    outside = refused(template, a_spec(image="registry.example/other:1"), ELSEWHERE)
+    assert (outside.reason.value, "allowedImages" in outside.message) == ("ImageNotAllowed", True)
+
+
+def test_a_claims_image_is_judged_as_a_sandboxs() -> None:
+    wanted = made(a_template(images=("registry.example/task:*",)), a_spec(), ELSEWHERE)
+    assert with_image(wanted, "registry.example/task:7", ELSEWHERE) == replace(wanted, image="registry.example/task:7")
+    assert isinstance(with_image(wanted, "registry.example/x:1", ELSEWHERE), Refusal)
+    assert isinstance(with_image(wanted, "registry.example/task:7", SETTINGS), Refusal)
+
+
 # Inline templates.
 
 CEILING = a_template(
@@ -331,7 +351,7 @@ def a_service(name="db", **rest):
 BAD_SERVICES = [
     ([a_service(), a_service()], "db is there twice"),
     ([a_service(".x")], "is no name"),
-    ([a_service(after=["unknown"])], "comes after unknown"),
+    ([a_service(after=["unknown"])], "comes after 'unknown'"),
     ([a_service("a", after=["b"]), a_service("b", after=["a"])], "a, b wait for each other"),
     ([a_service(readiness={})], "exactly one of tcpSocket, httpGet and exec"),
     ([a_service(readiness={"tcp": {"port": 1}, "exec": ["x"]})], "exactly one of tcpSocket, httpGet and exec"),

@@ -75,6 +75,7 @@ def room(slots=4, sandboxes=8, ending=0):
 
 POOL1, POOL2, POOL3 = (a_waiting(number) for number in (1, 2, 3))
 OLD1, OLD2 = (a_waiting(number, claim=a_claim(f"r{number}", workspace_id=f"w{number}")) for number in (4, 5))
+OWN1 = a_waiting(7, claim=a_claim("r7", pod_image="debian:12"))
 OLD_STARTING = a_waiting(6, claim=a_claim("r6", workspace_id="w6"), sandbox_id="s6")
 
 
@@ -95,6 +96,7 @@ OLD_STARTING = a_waiting(6, claim=a_claim("r6", workspace_id="w6"), sandbox_id="
         pytest.param(
             [OLD1], supply(warm=2), room(), Refill(dedicated=(OLD1,)), id="an old workspace needs its own start"
         ),
+        pytest.param([OWN1], supply(warm=2), room(), Refill(dedicated=(OWN1,)), id="so does an image of one's own"),
         pytest.param([OLD_STARTING], supply(warm=2), room(), Refill(), id="but only one"),
         pytest.param([POOL1, OLD1], supply(), room(slots=1), Refill(shared=1), id="the first claim starts first"),
         pytest.param([OLD1, POOL1], supply(), room(slots=1), Refill(dedicated=(OLD1,)), id="the other way round too"),

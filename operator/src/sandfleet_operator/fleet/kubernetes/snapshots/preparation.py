@@ -33,7 +33,7 @@ class PoolPreparation:
         """Raises FleetError. What an earlier leader has put into a warm sandbox stays."""
         recipe = self._kubernetes.catalog.recipe(sandbox.pool)
         snapshot = recipe.spec.snapshot if recipe is not None else ""
-        if not snapshot or (sandbox.claim is not None and sandbox.claim.workspace_id):
+        if not snapshot or (sandbox.claim is not None and sandbox.claim.alone):
             return frozenset()
         check_reference(snapshot)
         party = self._parties.unclaimed(sandbox)

@@ -64,7 +64,7 @@ class FairQueue:
     def add(self, waiting: Waiting) -> None:
         queue = waiting.claim.queue
         self._len += 1
-        if waiting.claim.workspace_id:
+        if waiting.claim.alone:
             self._alone.add(waiting)
             self._look_again(queue)
             return
@@ -87,7 +87,7 @@ class FairQueue:
     def discard(self, waiting: Waiting) -> bool:
         """Removes the claim; whether it was there."""
         queue = waiting.claim.queue
-        if waiting.claim.workspace_id:
+        if waiting.claim.alone:
             found = self._alone.discard(waiting)
             self._len -= found
             self._look_again(queue)

@@ -127,7 +127,7 @@ class Standings:
         state = self._state(waiting)
         permitted = self._inventory.ledger.judge(claim.queue, weight_of(waiting)).admits
         warm = self._inventory.count_of(claim.pool, State.WARM)
-        if permitted and warm and not claim.workspace_id and not state.pool.closed:
+        if permitted and warm and not claim.alone and not state.pool.closed:
             return Explanation(
                 fate=Fate.WOULD_BE_ADMITTED, message=f"its quota permits it, and {warm} sandboxes are warm"
             )
