@@ -59,6 +59,9 @@ def add_claim_arguments(parser: argparse._ActionsContainer, where: argparse._Act
     parser.add_argument(
         "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
     )
+    where.add_argument(
+        "--image", default="", metavar="IMAGE", help="run on this image: on one machine also a folder or an archive"
+    )
     where.add_argument("--snapshot", default="", metavar="NAME", help="begin with this snapshot, by its name or id")
     add_queue_arguments(parser)
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
@@ -167,12 +170,13 @@ def wish(options: argparse.Namespace) -> dict[str, Any]:
         "queue": options.queue,
         "priority": options.priority,
         "snapshot": options.snapshot,
+        "image": options.image,
     }
 
 
 def claim_words(options: argparse.Namespace) -> list[str]:
     """Return the words by which another command claims the same sandbox."""
-    known = ("pool", "isolation", "template", "snapshot", "queue", "priority", "namespace")
+    known = ("pool", "isolation", "template", "image", "snapshot", "queue", "priority", "namespace")
     words = [word for name in known if getattr(options, name) for word in (f"--{name}", str(getattr(options, name)))]
     words += ["--max-wait", str(options.max_wait)]
     words += [word for name, value in options.env for word in ("--env", f"{name}={value}")]
