@@ -51,18 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_claim_arguments(parser: argparse._ActionsContainer, where: argparse._ActionsContainer) -> None:
     """Declare what a claim takes; `where` has what an existing sandbox excludes."""
-    where.add_argument("--pool", default="", metavar="POOL", help="claim the sandbox from this pool of a cluster")
-    where.add_argument(
-        "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
-        help="weakest acceptable isolation: none, namespace (default) or gvisor",
-    )  # fmt: skip
-    parser.add_argument(
-        "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
-    )
-    where.add_argument(
-        "--image", default="", metavar="IMAGE", help="run on this image: on one machine also a folder or an archive"
-    )
-    where.add_argument("--snapshot", default="", metavar="NAME", help="begin with this snapshot, by its name or id")
+    _add_origin_arguments(parser, where)
     add_queue_arguments(parser)
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
     parser.add_argument(
@@ -93,6 +82,22 @@ def add_claim_arguments(parser: argparse._ActionsContainer, where: argparse._Act
         metavar="PATH[=FOLDER]",
         help="find a folder of /workspace at this path as well, like /app or /app=src; may be repeated",
     )
+
+
+def _add_origin_arguments(parser: argparse._ActionsContainer, where: argparse._ActionsContainer) -> None:
+    """Declare what a sandbox is made of."""
+    where.add_argument("--pool", default="", metavar="POOL", help="claim the sandbox from this pool of a cluster")
+    where.add_argument(
+        "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
+        help="weakest acceptable isolation: none, namespace (default) or gvisor",
+    )  # fmt: skip
+    parser.add_argument(
+        "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
+    )
+    where.add_argument(
+        "--image", default="", metavar="IMAGE", help="run on this image: on one machine also a folder or an archive"
+    )
+    where.add_argument("--snapshot", default="", metavar="NAME", help="begin with this snapshot, by its name or id")
 
 
 def add_queue_arguments(parser: argparse._ActionsContainer) -> None:
