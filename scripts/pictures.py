@@ -1,7 +1,7 @@
-"""Draw the pictures of README and docs: the demo's terminal as SVG, and reports as PNG.
+"""Draw the pictures of README and docs: terminals as SVG, and reports as PNG.
 
-Run it in `.venv`, with chromium in the PATH; a word names one picture: demo, report or runs. All are of real runs: look
-at them before you commit them.
+Run it in `.venv`, with chromium in the PATH; words choose among demo, screens, report and runs. All are of real runs:
+look at them before you commit them.
 """
 
 import os
@@ -43,15 +43,28 @@ def draw_demo() -> None:
     while not lines[-1]:
         lines.pop()
     shown = [f"$ \x1b[1m{COMMAND}\x1b[0m", *lines[:FIRST], "\x1b[2m⋮\x1b[0m", *lines[-LAST:]]
+    draw("demo", "sandfleet demo", COLUMNS, shown)
+
+
+def draw_screens() -> None:
+    """Give a fleet something to do, and draw what its commands show in a narrow and in a wide terminal."""
+    from screens import screens
+
+    for columns, shown in screens((80, 160)).items():
+        draw(f"screens-{columns}", f"{columns} columns", columns, shown)
+
+
+def draw(name: str, title: str, columns: int, lines: list[str]) -> None:
+    """Draw lines with colours as a terminal shows them."""
     with Path(os.devnull).open("w", encoding="utf8") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True)
-        console.print(Text("\n").join(map(Text.from_ansi, shown)), soft_wrap=True)
-        drawn = console.export_svg(title="sandfleet demo")
+        console = Console(record=True, width=columns, file=nowhere, force_terminal=True)
+        console.print(Text("\n").join(map(Text.from_ansi, lines)), soft_wrap=True)
+        drawn = console.export_svg(title=title)
     # Fonts are those of the reader's machine: a picture loads nothing.
     drawn = re.sub(r"@font-face \{.*?\}\n", "", drawn, flags=re.DOTALL).replace("Fira Code", "ui-monospace")
     # In a table of pictures each is as wide as it says.
     drawn = re.sub(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', r'width="\1" height="\2" \g<0>', drawn, count=1)
-    (FOLDER / "demo.svg").write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n", encoding="utf8")
+    (FOLDER / f"{name}.svg").write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n", encoding="utf8")
 
 
 def draw_report() -> None:
@@ -86,6 +99,6 @@ def photograph(page: Path, height: int) -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    draw_demo()
-    draw_report()
-    draw_runs()
+    every = {"demo": draw_demo, "screens": draw_screens, "report": draw_report, "runs": draw_runs}
+    for word in sys.argv[1:] or every:
+        every[word]()

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +90,9 @@ class AsyncSnapshots:
         size = 0
         try:
             with _private(unfinished) as file:
-                async for response in self._stream("ExportSnapshot", request):
-                    size += await asyncio.to_thread(file.write, response.data)
+                async with self._answers("ExportSnapshot", request) as answers:
+                    async for response in answers:
+                        size += await asyncio.to_thread(file.write, response.data)
             await asyncio.to_thread(unfinished.rename, target)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -113,17 +115,19 @@ class AsyncSnapshots:
     async def take_snapshot(self, sandbox_id: str, *, name: str, labels: Mapping[str, str], reason: str) -> Snapshot:
         """Save a sandbox. Raises SandboxEnded, PreconditionFailed, LimitReached, InvalidArgument."""
         request = api.snapshots.CreateSnapshotRequest(sandbox_id=sandbox_id, name=name, labels=labels, reason=reason)
-        async for response in self._stream("CreateSnapshot", request):
-            if response.WhichOneof("event") == "snapshot":
-                return convert.snapshot(response.snapshot)
+        async with self._answers("CreateSnapshot", request) as answers:
+            async for response in answers:
+                if response.WhichOneof("event") == "snapshot":
+                    return convert.snapshot(response.snapshot)
         raise _cut_off(sandbox_id)
 
     async def restore_snapshot(self, sandbox_id: str, snapshot: str | Snapshot, *, force: bool) -> Restoration:
         """Put a snapshot in the place of what a sandbox has. Raises NotFoundError, PreconditionFailed, …"""
         request = api.snapshots.RestoreSnapshotRequest(sandbox_id=sandbox_id, snapshot=reference(snapshot), force=force)
-        async for response in self._stream("RestoreSnapshot", request):
-            if response.WhichOneof("event") == "restored":
-                return convert.restoration(response.restored)
+        async with self._answers("RestoreSnapshot", request) as answers:
+            async for response in answers:
+                if response.WhichOneof("event") == "restored":
+                    return convert.restoration(response.restored)
         raise _cut_off(sandbox_id)
 
     @property
@@ -135,15 +139,16 @@ class AsyncSnapshots:
             name, request, _RPC_TIMEOUT, 0.0, stub=api.snapshots_grpc.SnapshotServiceStub
         )
 
-    async def _stream(self, name: str, request: api.message.Message) -> AsyncIterator[Any]:
+    @asynccontextmanager
+    async def _answers(self, name: str, request: api.message.Message) -> AsyncIterator[AsyncIterator[Any]]:
+        """Open a call. Its span ends with the block, so that a reader may leave before the stream ends."""
         await self._connection.reach()
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             # In the span, so that the fleet's own is below it.
             metadata = await self._connection.metadata()
             call = getattr(self._stub, name)(request, metadata=metadata, timeout=TRANSFER_TIMEOUT)
             try:
-                async for response in call:
-                    yield response
+                yield call
             except api.aio.AioRpcError as error:
                 raise self._connection.error_of(error, request) from error
             finally:

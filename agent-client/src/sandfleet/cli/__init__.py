@@ -170,9 +170,13 @@ class _Parser(argparse.ArgumentParser):
         if wrong is None:
             super().error(message)
         known = re.findall(r"[\w-]+", wrong[2])
-        near = difflib.get_close_matches(wrong[1], known, 2, _NEAR)
-        hint = f"; did you mean {' or '.join(near)}?" if near else f": there are {', '.join(known)}"
-        super().error(f"{visible(wrong[1])} is no {'command' if 'COMMAND' in message else 'choice here'}{hint}")
+        # Of a short word with two letters exchanged, no other is like enough.
+        exchanged = [name for name in known if sorted(name) == sorted(wrong[1])]
+        near = exchanged or difflib.get_close_matches(wrong[1], known, 2, _NEAR)
+        is_command = "COMMAND" in message
+        there = "; `sandfleet --help` lists them" if is_command else f": there are {', '.join(known)}"
+        hint = f"; did you mean {' or '.join(near)}?" if near else there
+        super().error(f"{visible(wrong[1])} is no {'command' if is_command else 'choice here'}{hint}")
 
 
 def _overview() -> str:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"isolation": level, "ok": ready, "checks": [asdict(check) for check in checks]}))
     else:
         show(checks)
-        print(f"\n{textwrap.fill(_VERDICTS[level], table.width()) if sys.stdout.isatty() else _VERDICTS[level]}")
+        print(f"\n{table.wrapped(_VERDICTS[level])}")
     return FAILED if level is Isolation.NONE else OK
 
 

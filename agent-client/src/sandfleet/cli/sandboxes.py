@@ -299,7 +299,7 @@ def _get(options: argparse.Namespace) -> int:
     if silent:
         lines["executor"] = silent
     for name, value in lines.items():
-        print(f"{name + ':':<12} {value}".rstrip())
+        print(table.wrapped(f"{name + ':':<12} {value}".rstrip(), 13))
     return OK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TextIO, TypeVar
@@ -48,6 +49,13 @@ def listing(
     else:
         show(columns, map(row, found), drop=drop, none=none)
     return OK
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """Break a text between words where it is wider than the terminal; programs that read the output get one line."""
+    if not sys.stdout.isatty():
+        return text
+    return textwrap.fill(text, width(), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def width() -> int:

@@ -187,6 +187,11 @@ class Snapshot:
     stored_bytes: int = 0
     contents: SnapshotContents | None = None
 
+    @property
+    def id(self) -> str:
+        """The same as `snapshot_id`."""
+        return self.snapshot_id
+
     def __repr__(self) -> str:
         named = (self.snapshot_id, self.name, f"sandbox {self.sandbox_id}" if self.sandbox_id else "")
         return _show.short("Snapshot", *named, f"{self.entries:,} entries", f"{self.size_bytes:,} bytes")

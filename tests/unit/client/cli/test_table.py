@@ -74,6 +74,8 @@ def test_the_help_has_each_command_in_one_of_four_groups_and_fits_80_columns(cap
     ("words", "said"),
     [
         ("sanboxes", "sanboxes is no command; did you mean sandboxes?"),
+        ("sl", "sl is no command; did you mean ls?"),
+        ("zzz", "zzz is no command; `sandfleet --help` lists them"),
         ("queue lst", "lst is no choice here; did you mean ls?"),
         ("reviews zzz", "zzz is no choice here: there are ls, show, "),
     ],
@@ -96,3 +98,11 @@ def test_details_of_checks_go_on_below_each_other_on_a_narrow_terminal(monkeypat
         f"{'':29}bubblewrap",
         "-       gVisor               not inside gVisor",
     ]
+
+
+def test_a_text_breaks_between_words_on_a_terminal_alone(monkeypatch):
+    text = "isolation:    namespace (pid, mount, ipc, uts, network)"
+    monkeypatch.setenv("COLUMNS", "40")
+    assert table.wrapped(text, 14) == text
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert table.wrapped(text, 14) == "isolation:    namespace (pid, mount,\n              ipc, uts, network)"

@@ -11,6 +11,7 @@ from sandfleet.values.reviews import Review
         ("{}", ""),
         ('{"timeout": "60s", "rollBackOnFailure": true, "stdin": false}', "timeout 60s; roll back on failure"),
         ('{"envs": {"A": "1; sudo true"}, "argv": ["ls", "-l"], "user": ""}', 'envs A="1; sudo true"; argv ls, -l'),
+        ('{"onFailure": "ON_FAILURE_KEEP", "contextId": "default"}', "on failure keep; context id default"),
         ("no JSON", "no JSON"),
         ("[1]", "[1]"),
     ],

@@ -3,6 +3,8 @@
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -11,11 +13,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet._fleets.snapshots import AsyncSnapshots
 from sandfleet.observe.span_file import write_spans_to
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import Event, Fails, FakeFleet, finished, output
 from sandfleet.values.execution import Outcome
 from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.fleet.v1 import snapshot_pb2
 
 
 @pytest.fixture
@@ -159,3 +163,35 @@ async def test_spans_are_written_to_a_file_only_while_asked_for(
     await sandbox.run_code("code")
     lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert [line["name"] for line in lines] == ["execute_tool run_code"]
+
+
+class Answers:
+    """A stream of answers that goes on after the one that the caller waits for."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    async def __aiter__(self) -> AsyncIterator[snapshot_pb2.CreateSnapshotResponse]:
+        answer = snapshot_pb2.CreateSnapshotResponse()
+        answer.snapshot.snapshot_id = "s-1"
+        while True:
+            yield answer
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+async def test_the_span_of_a_snapshot_ends_well_with_its_answer(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing() -> tuple[()]:
+        return ()
+
+    answers = Answers()
+    monkeypatch.setattr(AsyncSnapshots, "_stub", SimpleNamespace(CreateSnapshot=lambda *_, **__: answers))
+    connection: Any = SimpleNamespace(reach=nothing, metadata=nothing)
+    before = trace.get_current_span()
+    taken = await AsyncSnapshots(connection).take_snapshot("sb-1", name="", labels={}, reason="manual")
+    (span,) = spans.get_finished_spans()
+    assert (taken.id, answers.cancelled, trace.get_current_span()) == ("s-1", True, before)
+    assert span.status.is_ok or span.status.is_unset

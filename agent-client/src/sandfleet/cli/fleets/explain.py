@@ -71,7 +71,8 @@ class Told(NamedTuple):
     remedy: str = ""
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (f"{self.reason}: {self.meaning}", self.remedy, f"({self.about})")))
+        parts = (f"{self.reason}: {self.meaning}", self.remedy, f"({self.about})")
+        return "\n".join(map(table.wrapped, filter(None, parts)))
 
 
 def _all_told() -> Iterator[Told]:
@@ -101,10 +102,10 @@ def show(found: Explanation, *, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return OK
-    print(f"{found.verdict}: {table.plain(found.message)}")
+    print(table.wrapped(f"{found.verdict}: {table.plain(found.message)}"))
     for name, said in _details(found):
         if said:
-            print(f"{name + ':':<10}{table.plain(said)}")
+            print(table.wrapped(f"{name + ':':<10}{table.plain(said)}", 10))
     return OK
 
 

@@ -110,12 +110,20 @@ def in_words(settings: str) -> str:
     if not isinstance(said, dict):
         return settings
     return "; ".join(
-        f"{_words(name)}{_value(value)}" for name, value in said.items() if value not in ("", [], {}, None, False)
+        f"{_words(name)}{_value(_without(name, value))}"
+        for name, value in said.items()
+        if value not in ("", [], {}, None, False)
     )
 
 
 def _words(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r" \1", name).replace("_", " ").lower()
+
+
+def _without(name: str, value: object) -> object:
+    """Leave out of a word of the API the name that it begins with: onFailure ON_FAILURE_KEEP is "keep"."""
+    begin = f"{_words(name).replace(' ', '_').upper()}_"
+    return value.removeprefix(begin).lower() if isinstance(value, str) and value.startswith(begin) else value
 
 
 def _value(value: object) -> str:
