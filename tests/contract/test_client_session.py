@@ -77,7 +77,9 @@ async def test_contexts_are_apart_and_can_be_restarted_and_deleted(sandbox: Asyn
     mine = await sandbox.create_context("mine", envs={"WHO": "me"})
     assert (await sandbox.run_code("import os; y = os.environ['WHO']; y", context=mine)).text == "'me'"
     assert (await sandbox.run_code("y")).outcome is Outcome.ERROR
-    assert {context.context_id for context in await sandbox.list_contexts()} == {"default", "mine"}
+    listed = await sandbox.list_contexts()
+    assert [context.context_id for context in listed] == ["default", "default-javascript", "mine"]
+    assert (await sandbox.run_code("6 * 7", context=listed[1])).text == "42"
     with pytest.raises(AlreadyExistsError):
         await sandbox.create_context("mine")
     assert (await sandbox.restart_context(mine)).generation == 2

@@ -136,7 +136,7 @@ async def test_a_killed_executor_is_one_observation_and_the_session_goes_on_with
 async def until_saved(sandbox: AsyncSandbox, cell: int) -> None:
     """Wait for the automatic save of a cell."""
     while True:
-        (context,) = await sandbox.list_contexts()
+        context, *_ = await sandbox.list_contexts()
         saved = context.autosaved
         if saved is not None and saved.state is not None and saved.state.cell_number >= cell:
             return

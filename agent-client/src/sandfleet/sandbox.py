@@ -551,7 +551,7 @@ class AsyncSandbox(ServesTools, HasSkills, HasSnapshots, HasEgress, HasPorts, Ha
         return await self._interpreter.inspect(code, cursor_pos, options)
 
     async def list_contexts(self) -> tuple[AsyncContextHandle, ...]:
-        """List the contexts, the default one first if no cell has used it yet."""
+        """List the contexts, first the default ones of Python and JavaScript, also before their first cells."""
         return self._handles(await self._interpreter.contexts())
 
     @checked

@@ -145,7 +145,7 @@ async def test_all_forks_are_made_or_none(starting):
         with pytest.raises(LimitReached) as raised:
             await sandbox.fork_context("default", 60)
         assert raised.value.reason == "ForkFailed"
-        assert [each.context_id for each in await sandbox.list_contexts()] == ["default"]
+        assert [each.context_id for each in await sandbox.list_contexts()] == ["default", "default-javascript"]
 
         async def as_before():
             return await count(sandbox) <= before

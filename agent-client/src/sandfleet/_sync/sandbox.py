@@ -425,7 +425,7 @@ class Sandbox:
         return run(self._async.inspect(code, cursor_pos, **options))
 
     def list_contexts(self) -> tuple[ContextHandle, ...]:
-        """List the contexts, the default one first if no cell has used it yet."""
+        """List the contexts, first the default ones of Python and JavaScript, also before their first cells."""
         from sandfleet._sync.tables import ContextHandle
 
         return tuple(map(ContextHandle, run(self._async.list_contexts())))

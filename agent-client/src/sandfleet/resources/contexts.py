@@ -43,6 +43,8 @@ from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions,
 from sandfleet.values.variables import Autosave, StateRestored, brought_back
 
 DEFAULT_CONTEXT = "default"
+# Listed from the start; those of other languages are there once a cell has used them.
+_DEFAULTS = {DEFAULT_CONTEXT: "python", f"{DEFAULT_CONTEXT}-javascript": "javascript"}
 _SHORT = {"py": "python", "sh": "bash", "js": "javascript", "ts": "typescript"}
 _INTERRUPT_GRACE = 2.0
 _ON_FAILURE = {
@@ -74,10 +76,15 @@ class Cell:
     @classmethod
     def of(cls, code: str, options: CodeOptions) -> Self:
         """Fill in what the options leave out. Raises ValueError for an unknown `on_failure`."""
+        language, context = language_of(options.get("language")), options.get("context")
+        if language is None and context is not None and context_name(context) in _DEFAULTS:
+            # Its first cell makes it, whether it is named or not.
+            language = None if context_name(context) == DEFAULT_CONTEXT else _DEFAULTS[context_name(context)]
+            context = None
         return cls(
             code,
-            language=language_of(options.get("language")),
-            context=options.get("context"),
+            language=language,
+            context=context,
             timeout=options.get("timeout"),
             envs=dict(options.get("envs") or {}),
             output_limit=options.get("output_limit"),
@@ -344,15 +351,20 @@ class Interpreter:
         return await looks.inspect(self._link, _of(options), code, cursor_pos, options)
 
     async def contexts(self) -> tuple[Context, ...]:
-        """List the contexts."""
-        request = api.interpreter.ListContextsRequest()
-        answer = await self._link.unary(lambda c: c.interpreter.ListContexts, request, idempotent=True)
-        found = tuple(convert.context(message) for message in answer.contexts)
-        # The executor makes it with its first cell.
-        if any(context.context_id == DEFAULT_CONTEXT for context in found):
-            return found
+        """List the contexts, with those of Python and JavaScript that their first cell makes."""
+        request, described = api.interpreter.ListContextsRequest(), api.session.DescribeRequest()
+        answer, session = await asyncio.gather(
+            self._link.unary(lambda c: c.interpreter.ListContexts, request, idempotent=True),
+            self._link.unary(lambda c: c.session.Describe, described, idempotent=True),
+        )
+        found = {message.context_id: convert.context(message) for message in answer.contexts}
         cwd = self._link.cwd or "/workspace"
-        return (Context(DEFAULT_CONTEXT, "python", "idle", generation=0, executions=0, cwd=cwd), *found)
+        first = {
+            context_id: Context(context_id, language, "idle", generation=0, executions=0, cwd=cwd)
+            for context_id, language in _DEFAULTS.items()
+            if language in ("python", *session.languages)
+        }
+        return tuple({**first, **found}.values())
 
     async def restart(self, context: str | Context) -> Context:
         """Start a new interpreter in a context."""
