@@ -237,8 +237,13 @@ class Reviewing:
                 await changed.wait()
 
     async def _asked(self, review: Review) -> Answer | None:
+        """Ask once. Raises TypeError for what is no answer, and what `on_review` raises."""
         if inspect.iscoroutinefunction(self.on_review):
-            answer: Answer | None = await self.on_review(review)
+            answer: object = await self.on_review(review)
+        else:
+            said = await asyncio.to_thread(self.on_review, review)
+            answer = await said if inspect.isawaitable(said) else said
+        if answer is None or isinstance(answer, Answer):
             return answer
-        said = await asyncio.to_thread(self.on_review, review)
-        return await said if inspect.isawaitable(said) else said
+        ways = "review.approve(), review.edit(…) or review.deny(…), or None to leave it to others"
+        raise TypeError(f"on_review has to return {ways}, and returned {answer!r:.80}")

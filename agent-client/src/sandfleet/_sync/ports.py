@@ -35,6 +35,14 @@ class Forward:
         return self._async.address
 
     @property
+    def url(self) -> str:
+        """The address of a web server that listens there: "http://127.0.0.1:PORT"."""
+        return self._async.url
+
+    def __repr__(self) -> str:
+        return repr(self._async).removeprefix("Async")
+
+    @property
     def closed(self) -> bool:
         """Whether the forward is closed."""
         return self._async.closed

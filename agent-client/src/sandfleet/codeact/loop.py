@@ -180,7 +180,8 @@ class CodeActAgent:
                 return Step(number, action, Verdict.FAILED, observe.nothing_to_run(number, action.reason))
             case RunCode() | RunCommand():
                 return await self._execute(number, action)
-        raise TypeError(f"cannot act: the policy returned {type(action).__name__}, which is no action")
+        kinds = "RunCode(…), RunCommand(…), FinalAnswer(…) or GiveUp(…)"
+        raise TypeError(f"cannot act: the policy returned {type(action).__name__}, which is no action: return {kinds}")
 
     async def _judged(self, conversation: Conversation, number: int, answer: FinalAnswer) -> Step:
         if self._judge is None:

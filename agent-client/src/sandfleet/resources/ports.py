@@ -64,6 +64,14 @@ class AsyncForward:
         return f"{_LOCALHOST}:{self._local_port}"
 
     @property
+    def url(self) -> str:
+        """The address of a web server that listens there: "http://127.0.0.1:PORT"."""
+        return f"http://{self.address}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address} to port {self._port})"
+
+    @property
     def closed(self) -> bool:
         """Whether the forward is closed."""
         return self._closed

@@ -34,6 +34,14 @@ class KeptContext:
     reason: str = ""
     message: str = ""
 
+    def __repr__(self) -> str:
+        return _show.short("KeptContext", self.in_words, self.reason)
+
+    @property
+    def in_words(self) -> str:
+        """Its name, and how many variables are kept."""
+        return f"{self.context_id}: {self.variables} variable{'' if self.variables == 1 else 's'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
@@ -63,9 +71,8 @@ class Suspension:
 
     def __repr__(self) -> str:
         until = f"until {self.until:%Y-%m-%d %H:%M:%S %Z}" if self.until else ""
-        contexts = ", ".join(f"{one.context_id}: {one.variables} variables" for one in self.contexts)
         lost = f"{len(self.lost)} not kept" if self.lost else ""
-        return _show.short("Suspension", self.sandbox_id, until, contexts, lost)
+        return _show.short("Suspension", self.sandbox_id, until, *came_back(self)[:1], lost)
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -79,6 +86,9 @@ class Resumption:
 
     contexts: tuple[KeptContext, ...] = ()
     services: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return _show.short("Resumption", *came_back(self))
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -101,6 +111,12 @@ class Preemption:
 
 # Called with each preemption that a client hears of.
 OnPreempted = Callable[[Preemption], object]
+
+
+def came_back(found: Suspension | Resumption | Restoration) -> tuple[str, str]:
+    """Say in short words what there is of contexts and services."""
+    contexts = ", ".join(one.in_words for one in found.contexts)
+    return contexts, f"services {', '.join(found.services)}" if found.services else ""
 
 
 def missing_of(contexts: tuple[KeptContext, ...]) -> tuple[str, ...]:
@@ -212,6 +228,9 @@ class Restoration:
     services: tuple[str, ...] = ()
     ended_executions: tuple[str, ...] = ()
     unrestored: tuple[UnsavedFile, ...] = ()
+
+    def __repr__(self) -> str:
+        return _show.short("Restoration", self.snapshot.name or self.snapshot.id, *came_back(self))
 
     @property
     def lost(self) -> tuple[str, ...]:
