@@ -264,7 +264,7 @@ async def highest(pid: int) -> float:
 
 
 async def idle(folder: Path) -> list[Figure]:
-    """Tunnels that are open and silent, of 16 sessions, at the socket where executors connect."""
+    """Tunnels that are open and silent, of 16 sessions, at listeners that executors hand over."""
     accepted: list[asyncio.StreamWriter] = []
 
     async def connected(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -289,21 +289,32 @@ async def idle(folder: Path) -> list[Figure]:
     process.stdin.write(b'{"op":"serve"}\n')
     before = memory(process.pid)
     hello = client_hello("a.test")
-    writers = [await silent(path, str(number), port, hello) for number in sessions for _ in range(PER_SESSION)]
+    handed = [(number, socket.create_server(("127.0.0.1", 0), backlog=PER_SESSION)) for number in sessions]
+    controls = [hand(path, str(number), listener) for number, listener in handed]
+    places = [listener.getsockname() for _, listener in handed]
+    writers = [await silent(place, port, hello) for place in places for _ in range(PER_SESSION)]
     while len(accepted) < IDLE:
         await asyncio.sleep(0.01)
     after = memory(process.pid)
-    for writer in (*writers, *accepted):
+    for writer in (*writers, *accepted, *controls):
         writer.close()
     process.kill()
     await process.wait()
     return [Figure(f"memory with {IDLE} idle connections", after, "MB", before, "beside none; ≤ 300 MB")]
 
 
-async def silent(path: Path, session: str, port: int, hello: bytes) -> asyncio.StreamWriter:
-    reader, writer = await asyncio.open_unix_connection(path)
+def hand(path: Path, session: str, listener: socket.socket) -> socket.socket:
+    """As an executor hands its session's listener over."""
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(str(path))
+    socket.send_fds(control, [json.dumps({"session": session}).encode() + b"\n"], [listener.fileno()])
+    return control
+
+
+async def silent(place: tuple[str, int], port: int, hello: bytes) -> asyncio.StreamWriter:
+    reader, writer = await asyncio.open_connection(*place)
     head = f"CONNECT a.test:{port} HTTP/1.1\r\nHost: a.test\r\n\r\n"
-    writer.write(json.dumps({"session": session}).encode() + b"\n" + head.encode())
+    writer.write(head.encode())
     assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
     # As a program does that keeps a connection of TLS.
     writer.write(hello)

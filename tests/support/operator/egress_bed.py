@@ -15,7 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from sandfleet_operator.api.egress import parse
 from sandfleet_operator.api.networks import network
+from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.outside import Outside, Ways
+from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.serve import Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Sessions
 from sandfleet_operator.fleet.egress.tls import new_authority
@@ -92,19 +94,25 @@ class Bed:
     @contextlib.asynccontextmanager
     async def listening(self):
         with tempfile.TemporaryDirectory(prefix="sf-") as folder:
-            self.path = Path(folder) / "e.sock"
+            self.path, self.framed = Path(folder) / "e.sock", Path(folder) / "framed.sock"
             egress, self.accepted = Egress(self.sessions, self.outside), 0
 
             async def connected(reader, writer):
                 self.accepted += 1
-                await egress.connected(reader, writer)
+                await egress.serve(Peer(reader, writer))
 
-            server = await asyncio.start_unix_server(connected, self.path)
+            async def pieces(reader, writer):
+                self.accepted += 1
+                await egress.serve(FramedPeer(Peer(reader, writer)))
+
+            ways = ((connected, self.path), (pieces, self.framed))
+            servers = [await asyncio.start_unix_server(*way) for way in ways]
             try:
                 yield self
             finally:
                 self.sessions.end("s")
-                server.close()
+                for server in servers:
+                    server.close()
 
     @contextlib.asynccontextmanager
     async def client(self, session="s"):

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 # Contacts of a session that are remembered: of more, the last ones.
@@ -44,6 +44,8 @@ class Contacts:
         self._last: deque[Contact] = deque(maxlen=MOST)
         # So far.
         self.count = 0
+        # Adds those that are told and not heard yet.
+        self.catch_up: Callable[[], None] = lambda: None
 
     def add(self, contact: Contact) -> None:
         self._last.append(contact)

@@ -1,4 +1,4 @@
-"""Connections to the egress process: over a unix socket on one machine, over TLS with the own certificate in a pod."""
+"""Connections of a pod to the egress process, over TLS with the own certificate."""
 
 import asyncio
 import datetime as dt
@@ -56,26 +56,6 @@ class Way(ABC):
             if not outer.is_over:
                 return outer
         return None
-
-
-class UnixWay(Way):
-    """The egress process of one machine. It takes an executor's word for the session."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
-
-    async def connect(self, session_id: str) -> Outer:
-        greeting = _greeting({"session": session_id, "framed": True})
-        if (outer := self._taken()) is not None:
-            outer.greet(greeting)
-            return outer
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _, outer = await loop.create_unix_connection(lambda: Outer(self.take_back), self._path)
-        # The first line itself is no piece: it says that pieces follow.
-        outer.transport.write(greeting)
-        return outer
 
 
 class TlsWay(Way):

@@ -1,4 +1,6 @@
-"""Carries the session's connections to the egress process and says whose they are. It reads none of their bytes."""
+"""The session's port of the proxy. On one machine the egress process gets the listener; in a pod, where it is another
+machine's, each connection is carried to it, without reading a byte.
+"""
 
 import asyncio
 import contextlib
@@ -13,7 +15,8 @@ from sandfleet_executor.core.egress.contacts import Contacts, Line
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.egress import authorities
 from sandfleet_executor.effects.egress.carrying import Program
-from sandfleet_executor.effects.egress.dial import UnixWay, Way
+from sandfleet_executor.effects.egress.dial import Way
+from sandfleet_executor.effects.egress.handing import Handing
 
 # More than the egress process takes of one session: it refuses in words.
 MOST = 160
@@ -28,18 +31,19 @@ class WayOut:
     def __init__(self, path: str | None, tmp_fd: Callable[[], int | None]) -> None:
         """`path` is the socket of the egress process; None: there is none. `tmp_fd`: of the namespace's /tmp."""
         self._tmp_fd = tmp_fd
-        self._way: Way | None = UnixWay(path) if path else None
+        # Of its programs; executions tell of those that came while they ran.
+        self.contacts = Contacts()
+        self._handing = Handing(path, self.contacts) if path else None
+        self._way: Way | None = None
         # Where the session's network is that of this process, which then listens itself.
         self._is_own_network = False
         self._listener: socket.socket | None = None
         self._session_id = ""
         self._is_shut = path is None
-        self._serving: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[Any] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         # Of hosts with credentials; each namespace has it in a file.
         self._authority = b""
-        # Of its programs; executions tell of those that came while they ran.
-        self.contacts = Contacts()
 
     @property
     def is_open(self) -> bool:
@@ -86,7 +90,10 @@ class WayOut:
         if self._listener is None or self._serving is not None:
             return
         self._trust()
-        self._serving = asyncio.ensure_future(self._accept(self._listener))
+        if self._handing is not None:
+            self._serving = asyncio.ensure_future(self._handing.run(self._session_id, self._listener))
+        else:
+            self._serving = asyncio.ensure_future(self._accept(self._listener))
 
     def shut(self) -> None:
         """The session has no way out: its port is closed."""

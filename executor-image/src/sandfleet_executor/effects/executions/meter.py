@@ -211,6 +211,7 @@ class ExecutionMeter:
         self.execution.flush_tails()
         usage = self.usage()
         self.session.ledger.close(self, usage, verdict)
+        self.session.contacts.catch_up()
         contacts = self.session.contacts.since(self._contacts_before)
         end = Finished(
             outcome=verdict.outcome,

@@ -1,6 +1,5 @@
 """The executor's end of a connection: each piece behind its length, so that each direction ends by itself."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +12,6 @@ END = bytes(LENGTH_BYTES)
 REPORT = 1 << 31
 # The executor reads as much at once as this process does.
 MAX_PIECE = 2 * PIECE_BYTES
-# What a program says that has heard all, and for how long, until its connection is not kept.
-MOST_UNREAD, UNREAD_SECONDS = 1 << 20, 5.0
 
 
 class FramedPeer(Peer):
@@ -44,15 +41,9 @@ class FramedPeer(Peer):
         return data
 
     async def has_ended(self) -> bool:
-        """Ends this direction, and drops what still comes of the other: whether that has ended as it should.
-
-        Raises OSError and EOFError.
-        """
         self.end()
-        left = MOST_UNREAD
-        async with asyncio.timeout(UNREAD_SECONDS):
-            while not self._is_over and not self._is_within and left >= 0:
-                left -= len(await self.read())
+        if not self._is_within:
+            await self.drained()
         return self._is_over and not self._is_within
 
     def again(self) -> "FramedPeer":

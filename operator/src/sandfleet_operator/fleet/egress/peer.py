@@ -7,6 +7,8 @@ from typing import Any
 
 # What is read at once. A connection holds two such pieces each way: the rest waits in the kernels of both ends.
 PIECE_BYTES = 256 << 10
+# What is dropped of a program that has been told all, and for how long.
+MOST_UNREAD, UNREAD_SECONDS = 1 << 20, 5.0
 
 
 class Peer:
@@ -60,6 +62,23 @@ class Peer:
 
     def say(self, report: Mapping[str, Any]) -> None:
         """Tells the executor whose program this is; the program does not see it. Only pieces have room for it."""
+
+    def carried(self, sent: int, received: int) -> None:
+        """Tells an executor that does not carry it how much went to the host and came from it, once that is over."""
+
+    async def has_ended(self) -> bool:
+        """Whether both directions have ended as they should. Here no end is waited for. Raises OSError and EOFError."""
+        return False
+
+    async def drained(self) -> None:
+        """Reads and drops what still comes, for a while: a program reads a refusal before it has said all.
+
+        Raises OSError and EOFError.
+        """
+        left = MOST_UNREAD
+        async with asyncio.timeout(UNREAD_SECONDS):
+            while left >= 0 and (data := await self.read()):
+                left -= len(data)
 
     def end(self) -> None:
         """No more is sent."""

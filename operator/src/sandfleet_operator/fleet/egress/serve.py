@@ -5,9 +5,10 @@ Lines of JSON come on its input:
   {"op":"serve"}: it knows all lists, and takes connections from now on
 and go to its output:
   {"event":"ready"} · {"event":"seen","sessions":{session:[row, …]}} (sessions.Row)
-A connection on the socket begins with a line {"session","framed","reports","again"}, by which an executor says whose it
-is. Then its client speaks, in pieces where `framed` is true (framed.FramedPeer). Where `again` is true and both ends
-have said all, a report says so, and the executor may begin anew with such a line, as a piece.
+An executor that connects to the socket hands the listener of its session over with its first line (handed.py). Over
+TLS, a connection begins with a line by which an executor says whose it is, {"pod","reports","again"}, as a piece
+(framed.FramedPeer). Then its program speaks. Where `again` is true and both ends have said all, a report says so, and
+the executor may begin anew with such a line.
 """
 
 import argparse
@@ -23,10 +24,10 @@ from typing import Any
 from sandfleet_operator.api.egress import Credential, canonical
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.networks import network
-from sandfleet_operator.fleet.egress import socks
+from sandfleet_operator.fleet.egress import handed, socks
 from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.http import Front
-from sandfleet_operator.fleet.egress.outside import READ_AHEAD, RESOLVER, Outside, Ways
+from sandfleet_operator.fleet.egress.outside import RESOLVER, Outside, Ways
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
 
@@ -43,20 +44,26 @@ class Egress:
     def __init__(self, sessions: Sessions, outside: Outside) -> None:
         self._sessions, self._outside = sessions, outside
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its first line to its end."""
-        await self.serve(Peer(reader, writer))
+    async def program(self, session_id: str, peer: Peer) -> None:
+        """A program of a session of this machine, from its first byte to its end."""
+        await self._conversations({"session": session_id}, peer)
 
     async def serve(self, peer: Peer) -> None:
+        """A connection that begins with a line by which an executor says whose it is."""
+        try:
+            said = await self._greeting(peer, self._sessions.bounds.opening)
+        except (OSError, EOFError, ValueError):
+            peer.close()
+        else:
+            await self._conversations(said, peer)
+
+    async def _conversations(self, said: dict[str, Any], peer: Peer) -> None:
         """A connection of one program, and of others behind it where their executor keeps it."""
         task = asyncio.current_task()
         assert task is not None
         session = None
         try:
-            said = await self._greeting(peer, self._sessions.bounds.opening)
             while True:
-                if said.get("framed") and not isinstance(peer, FramedPeer):
-                    peer = FramedPeer(peer)
                 if isinstance(peer, FramedPeer):
                     peer.reports = bool(said.get("reports"))
                 session = await self._session(said, peer)
@@ -64,7 +71,7 @@ class Egress:
                     return
                 session.tasks.add(task)
                 await self._serve(peer, session)
-                if not isinstance(peer, FramedPeer) or not said.get("again") or not await peer.has_ended():
+                if not await peer.has_ended() or not isinstance(peer, FramedPeer) or not said.get("again"):
                     return
                 session.tasks.discard(task)
                 with session.keeping(task):
@@ -119,14 +126,17 @@ async def serve(listener: socket.socket, sessions: Sessions, outside: Outside) -
     egress = Egress(sessions, outside)
     say({"event": "ready"})
     reporting = asyncio.create_task(_report(sessions, say))
+    serving: asyncio.Task[None] | None = None
     while line := await lines.readline():
         request = json.loads(line)
         if request["op"] == "serve":
             # Not before: a connection that waits would find no list of its session.
-            await asyncio.start_unix_server(egress.connected, sock=listener, limit=READ_AHEAD, backlog=BACKLOG)
+            serving = asyncio.create_task(handed.serve(listener, egress.program))
         else:
             _obey(request, sessions)
     reporting.cancel()
+    if serving is not None:
+        serving.cancel()
 
 
 def _obey(request: dict[str, Any], sessions: Sessions) -> None:

@@ -71,16 +71,21 @@ class Connection:
     task: asyncio.Task[Any]
     moved: float = 0.0
     cut: bool = False
+    # So far.
+    bytes_sent: int = 0
+    bytes_received: int = 0
 
     def row(self) -> Row:
         return self.session.row(self.host, self.place.port)
 
     def sent(self, count: int) -> None:
         self.row().sent += count
+        self.bytes_sent += count
         self.moved = time.monotonic()
 
     def received(self, count: int) -> None:
         self.row().received += count
+        self.bytes_received += count
         self.moved = time.monotonic()
 
 
@@ -177,6 +182,7 @@ class Session:
             yield one
         finally:
             outer.close()
+            inner.carried(one.bytes_sent, one.bytes_received)
             self.connections.discard(one)
             one.row().open -= 1
             if one.cut:

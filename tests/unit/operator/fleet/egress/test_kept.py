@@ -8,8 +8,9 @@ import socket
 
 import pytest
 from sandfleet_executor.effects.egress import dial
+from sandfleet_executor.effects.egress.carrying import Outer
 from sandfleet_executor.effects.egress.way_out import WayOut
-from sandfleet_operator.fleet.egress import framed, sessions
+from sandfleet_operator.fleet.egress import framed, peer, sessions
 from sandfleet_operator.fleet.egress.framed import END, REPORT, FramedPeer
 from support.operator.egress_bed import Bed, Client, Server, serving
 
@@ -33,10 +34,26 @@ class Echo:
         writer.close()
 
 
+class SocketWay(dial.Way):
+    """As over TLS, whose certificate says whose it is, without TLS."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = path
+
+    async def connect(self, session_id):
+        if (outer := self._taken()) is None:
+            loop = asyncio.get_running_loop()
+            _, outer = await loop.create_unix_connection(lambda: Outer(self.take_back), self._path)
+        outer.greet(dial._greeting({"session": session_id}))
+        return outer
+
+
 @contextlib.asynccontextmanager
 async def executor(bed):
     """The way out of session `s` over the bed's socket: opens connections of programs."""
-    out = WayOut(str(bed.path), lambda: None)
+    out = WayOut(None, lambda: None)
+    out.lead(SocketWay(bed.framed))
     listener = socket.create_server(("127.0.0.1", 0))
     out.listen(listener)
     out.open("s", b"")
@@ -192,10 +209,12 @@ async def test_what_a_program_leaves_behind_is_no_greeting(defended, monkeypatch
     inside = Server()
     async with serving(inside) as port, Bed(["a.test"]).listening() as bed:
         bed.sessions.allow("other", [f"b.test:{port}"])
-        reader, writer = await asyncio.open_unix_connection(bed.path)
-        greeting = json.dumps({"session": "s", "framed": True, "reports": True, "again": True}).encode() + b"\n"
+        reader, writer = await asyncio.open_unix_connection(bed.framed)
+        greeting = json.dumps({"session": "s", "reports": True, "again": True}).encode() + b"\n"
         forged = greeting.replace(b'"s"', b'"other"')
-        writer.write(greeting + piece(get("b.test", "/")) + piece(forged) + piece(get(f"b.test:{port}", "/")) + END)
+        writer.write(
+            piece(greeting) + piece(get("b.test", "/")) + piece(forged) + piece(get(f"b.test:{port}", "/")) + END
+        )
         assert b" 403 " in await heard(reader)
         writer.write(piece(greeting) + piece(get("c.test", "/")) + END)
         assert (b" 403 " in await heard(reader)) is defended
@@ -205,7 +224,7 @@ async def test_what_a_program_leaves_behind_is_no_greeting(defended, monkeypatch
 
 
 async def test_a_program_that_goes_on_after_it_was_refused_costs_its_connection(monkeypatch):
-    monkeypatch.setattr(framed, "MOST_UNREAD", 100)
+    monkeypatch.setattr(peer, "MOST_UNREAD", 100)
     async with Bed(["a.test"]).listening() as bed, executor(bed) as (program, _):
         async with program() as client:
             client.writer.write(get("b.test", "/"))
@@ -221,12 +240,12 @@ async def test_a_program_that_goes_on_after_it_was_refused_costs_its_connection(
 async def test_after_a_read_that_was_given_up_no_greeting_is_taken():
     """The place of the next length is lost then: bytes of the program would be read as lengths."""
     reader = asyncio.StreamReader()
-    peer = FramedPeer(framed.Peer(reader, None))
-    reading = asyncio.ensure_future(peer.read())
+    mine = FramedPeer(framed.Peer(reader, None))
+    reading = asyncio.ensure_future(mine.read())
     reader.feed_data(b"\0\0\0")
     await asyncio.sleep(0)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     reader.feed_data(END)
-    peer._has_sent_end = True
-    assert not await peer.has_ended()
+    mine._has_sent_end = True
+    assert not await mine.has_ended()
