@@ -23,7 +23,7 @@ def outlook(*ages, takes=2.0, full=False, releases=None, **changes):
         pytest.param(2, outlook(0.5, 1.5), Base(1.5, "start"), id="the second start"),
         pytest.param(3, outlook(0.5, 1.5), Base(2.5, "start"), id="the first of the next wave"),
         pytest.param(5, outlook(0.5, 1.5), Base(4.5, "start"), id="the wave after that"),
-        pytest.param(1, outlook(9.0), Base(0.0, "start"), id="a start that takes longer than others"),
+        pytest.param(1, outlook(9.0), Base(2.25, "start"), id="a start that takes longer than others"),
         pytest.param(1, outlook(0.5, full=True), Base(1.5, "start"), id="a start of a full pool serves it"),
         pytest.param(2, outlook(0.5, full=True), None, id="a full pool of which no release was seen"),
         pytest.param(5, outlook(0.5, full=True, releases=2.0), Base(4.0, "release"), id="releases, then a start"),

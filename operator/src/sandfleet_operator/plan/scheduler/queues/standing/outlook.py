@@ -11,6 +11,8 @@ from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 # Kinds of waits, which are estimated in different ways.
 START, RELEASE, QUOTA = "start", "release", "quota"
+# A start is taken to need this share of its age at least: no claim is told 0 seconds while its start is overdue.
+OVERDUE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,9 @@ class Outlook:
 
     @cached_property
     def starts_left(self) -> list[float]:
-        """Seconds until the starts in progress are over, the next one first."""
+        """Seconds until the starts in progress are over, the next one first. One that is overdue takes longer still."""
         seconds = self.start_seconds or 0.0
-        return sorted(max(0.0, seconds - age) for age in self.start_ages)
+        return sorted(max(seconds - age, OVERDUE * age) for age in self.start_ages)
 
 
 @dataclass(frozen=True, slots=True)
