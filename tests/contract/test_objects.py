@@ -79,15 +79,15 @@ def test_a_failed_cell_prints_its_traceback_and_raises_on_request(sandbox: Sandb
 
 
 @pytest.mark.smoke
-def test_the_default_context_is_listed_before_its_first_cell(fleet: Fleet) -> None:
+def test_default_contexts_are_listed_before_their_first_cells(fleet: Fleet) -> None:
     with Sandbox.create(fleet=fleet) as fresh:
-        assert [repr(each) for each in fresh.list_contexts()] == ["Context(default, python, idle)"]
+        first = ["Context(default, python, idle)", "Context(default-javascript, javascript, idle)"]
+        assert [repr(each) for each in fresh.list_contexts()] == first
         fresh.create_context("mine")
-        assert {each.context_id for each in fresh.list_contexts()} == {"default", "mine"}
+        assert {each.context_id for each in fresh.list_contexts()} == {"default", "default-javascript", "mine"}
         fresh.run_code("1")
-        assert [(each.context_id, each.generation) for each in fresh.list_contexts() if each.context_id != "mine"] == [
-            ("default", 1)
-        ]
+        begun = {each.context_id: each.generation for each in fresh.list_contexts()}
+        assert (begun["default"], begun["default-javascript"]) == (1, 0)
 
 
 @pytest.mark.smoke
