@@ -32,6 +32,7 @@ from sandfleet.errors import (
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Blame, Outcome
 from sandfleet.values.sandbox import Isolation
+from support.client.contexts import DEFAULTS
 from support.client.executors import children, kill_executors
 from support.client.served import served_fleet
 
@@ -78,8 +79,9 @@ async def test_contexts_are_apart_and_can_be_restarted_and_deleted(sandbox: Asyn
     assert (await sandbox.run_code("import os; y = os.environ['WHO']; y", context=mine)).text == "'me'"
     assert (await sandbox.run_code("y")).outcome is Outcome.ERROR
     listed = await sandbox.list_contexts()
-    assert [context.context_id for context in listed] == ["default", "default-javascript", "mine"]
-    assert (await sandbox.run_code("6 * 7", context=listed[1])).text == "42"
+    assert [context.context_id for context in listed] == [*DEFAULTS, "mine"]
+    for default in listed[: len(DEFAULTS)]:
+        assert (await sandbox.run_code("6 * 7", context=default)).text == "42"
     with pytest.raises(AlreadyExistsError):
         await sandbox.create_context("mine")
     assert (await sandbox.restart_context(mine)).generation == 2

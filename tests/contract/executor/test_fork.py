@@ -7,6 +7,7 @@ from contract.executor.copies import EXIT, copied, count, is_rolled_back, run, s
 from contract.executor.harness import until
 from sandfleet import Outcome
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, LimitReached, NotFoundError, PreconditionFailed
+from support.client.contexts import DEFAULTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -145,7 +146,7 @@ async def test_all_forks_are_made_or_none(starting):
         with pytest.raises(LimitReached) as raised:
             await sandbox.fork_context("default", 60)
         assert raised.value.reason == "ForkFailed"
-        assert [each.context_id for each in await sandbox.list_contexts()] == ["default", "default-javascript"]
+        assert [each.context_id for each in await sandbox.list_contexts()] == list(DEFAULTS)
 
         async def as_before():
             return await count(sandbox) <= before
