@@ -79,13 +79,26 @@ async def test_programs_are_served_and_their_executor_hears_of_it_with_the_bytes
     assert one[0].received == len(Server().answer)
 
 
-async def test_what_was_told_is_heard_before_the_next_turn():
+async def test_what_was_told_is_heard_before_the_next_turn(tmp_path):
     """A program that has read its refusal may end before the executor's loop gets to the report."""
-    async with session("a.test") as (_, address, contacts, _), program(address) as client:
-        client.writer.write(get("b.test"))
-        assert b" 403 " in await client.reader.read(1000)
-        contacts.catch_up()
-        assert denied(contacts.since(0)) == ("b.test",)
+    with socket.socket(socket.AF_UNIX) as egress:
+        egress.bind(str(tmp_path / "e.sock"))
+        egress.listen()
+        egress.setblocking(False)
+        async with executor(tmp_path / "e.sock") as (_, contacts, _):
+            control, _ = await asyncio.get_running_loop().sock_accept(egress)
+            with control:
+                control.send(report(0, "a.test"))
+                while not contacts.count:
+                    await asyncio.sleep(0)
+                control.send(report(1, "b.test"))
+                assert denied(contacts.since(0)) == ("a.test",)
+                contacts.catch_up()
+                assert denied(contacts.since(0)) == ("a.test", "b.test")
+
+
+def report(number, host):
+    return json.dumps({"id": number, "host": host, "port": 80, "reason": "NotListed", "denied": True}).encode() + b"\n"
 
 
 async def test_a_refused_program_that_says_more_reads_why_and_no_reset():
@@ -126,9 +139,14 @@ async def test_the_next_egress_process_gets_the_listener_and_what_waits_at_it():
 
 
 async def test_one_executor_after_the_other_is_taken():
-    async with serving(Server()) as port, Bed([f"a.test:{port}"]).listening() as bed, taking(bed) as path:
+    """Also where a program of the one before has not gone yet."""
+    async with contextlib.AsyncExitStack() as stack:
+        port = await stack.enter_async_context(serving(Server()))
+        bed = await stack.enter_async_context(Bed([f"a.test:{port}"]).listening())
+        path = await stack.enter_async_context(taking(bed))
         for _ in range(5):
-            async with executor(path) as (address, _, _), program(address) as client:
+            async with executor(path) as (address, _, _):
+                client = await stack.enter_async_context(program(address))
                 assert (await client.ask(get(f"a.test:{port}"))).startswith(b"HTTP/1.1 200 ")
 
 
