@@ -25,6 +25,9 @@ class Program(asyncio.Protocol):
     def __init__(self, line: Line) -> None:
         self._line = line
         self._outer: Outer | None = None
+        self._is_carried = False
+        # asyncio of Python 3.11.2 reads on after a pause in `connection_made`.
+        self._early = b""
         # No more comes from it.
         self.has_ended = False
         # Both have said all, or one is gone.
@@ -36,9 +39,15 @@ class Program(asyncio.Protocol):
         transport.pause_reading()
 
     def carry(self, outer: "Outer") -> None:
-        self._outer = outer
+        self._outer, self._is_carried = outer, True
         outer.begin(self)
-        self.go_on()
+        if self._early:
+            outer.write(self._early)
+            self._early = b""
+        if self.has_ended:
+            outer.end()
+        else:
+            self.go_on()
 
     def wait(self) -> None:
         """The egress process does not take more for now."""
@@ -82,15 +91,20 @@ class Program(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._line.sent(len(data))
-        if self._outer is not None:
+        if not self._is_carried:
+            self._early += data
+            # A second pause alone would do nothing.
+            self.transport.resume_reading()
+            self.transport.pause_reading()
+        elif self._outer is not None:
             self._outer.write(data)
 
     def eof_received(self) -> bool:
         self.has_ended = True
-        if self._outer is None:
-            self.leave()
-        else:
+        if self._outer is not None:
             self._outer.end()
+        elif self._is_carried:
+            self.leave()
         return True
 
     def pause_writing(self) -> None:

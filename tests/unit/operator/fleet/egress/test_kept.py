@@ -8,7 +8,7 @@ import socket
 
 import pytest
 from sandfleet_executor.effects.egress import dial
-from sandfleet_executor.effects.egress.carrying import Outer
+from sandfleet_executor.effects.egress.carrying import Outer, Program
 from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.fleet.egress import framed, peer, sessions
 from sandfleet_operator.fleet.egress.framed import END, REPORT, FramedPeer
@@ -104,6 +104,25 @@ async def test_programs_one_after_the_other_share_a_connection_and_each_is_a_con
             assert b" 403 " in await client.ask(get(f"a.test:{port}", "/"))
         await idle(bed)
         assert bed.accepted == 1
+
+
+async def test_what_a_program_says_before_it_is_carried_is_not_lost(monkeypatch):
+    """As under Python 3.11.2, whose asyncio reads on after a pause in `connection_made`."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    monkeypatch.setattr(Program, "connection_made", connection_made)
+
+    async def slowly(self, session_id):
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return await connect(self, session_id)
+
+    connect = SocketWay.connect
+    monkeypatch.setattr(SocketWay, "connect", slowly)
+    async with serving(Echo()) as port, Bed([f"a.test:{port}"]).listening() as bed, executor(bed) as (program, _):
+        assert await asked(program, f"a.test:{port}", "/early") == b"/early" * 50
 
 
 async def test_a_kept_connection_ends_with_its_session_and_is_not_used():
