@@ -444,9 +444,13 @@ class Link:
         return await self.fleet.get(self.sandbox_id)
 
     async def info(self) -> SandboxInfo:
-        """Join the answers of the fleet and of the executor."""
+        """Join the answers of the fleet and of the executor. It wakes no session that sleeps: the fleet knows that one."""
         known = await self.known()
-        said = await self.unary(lambda c: c.session.Describe, api.session.DescribeRequest(), idempotent=True)
+        try:
+            with looking():
+                said = await self.unary(lambda c: c.session.Describe, api.session.DescribeRequest(), idempotent=True)
+        except SandboxSuspended:
+            return await self.known()
         return replace(
             known,
             separations=tuple(said.separations[:32]),

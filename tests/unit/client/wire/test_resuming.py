@@ -118,6 +118,13 @@ async def test_health_wakes_no_session_that_sleeps_and_a_cell_does(
     assert len(fake.called("Resume")) == 1
 
 
+async def test_a_look_at_the_sandbox_wakes_no_session_that_sleeps(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
+    sandbox._link.wakes = True
+    fake.fail("Describe", ASLEEP)
+    assert (await sandbox.get_info()).sandbox_id == fake.sandbox_id
+    assert not fake.called("Resume")
+
+
 async def test_watching_the_usage_ends_when_the_session_falls_asleep(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
     sandbox._link.wakes = True
     fake.fail("WatchUsage", CUT)
