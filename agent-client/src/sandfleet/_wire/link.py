@@ -444,7 +444,7 @@ class Link:
         return await self.fleet.get(self.sandbox_id)
 
     async def info(self) -> SandboxInfo:
-        """Join the answers of the fleet and of the executor. It wakes no session that sleeps: the fleet knows that one."""
+        """Join the answers of the fleet and of the executor. A session that sleeps is not woken: the fleet knows it."""
         known = await self.known()
         try:
             with looking():

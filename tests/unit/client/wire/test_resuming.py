@@ -16,6 +16,7 @@ from sandfleet.errors import NotFoundError, SandboxSuspended
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import Fails, FakeFleet, finished, gap, output
 from sandfleet.values.execution import Outcome
+from sandfleet_api.fleet.v1.fleet_pb2 import GetResponse
 
 ASLEEP = Fails(grpc.StatusCode.FAILED_PRECONDITION, "SandboxSuspended", "it sleeps")
 CUT = Fails(grpc.StatusCode.UNAVAILABLE, "", "Socket closed")
@@ -120,7 +121,10 @@ async def test_health_wakes_no_session_that_sleeps_and_a_cell_does(
 
 async def test_a_look_at_the_sandbox_wakes_no_session_that_sleeps(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
     sandbox._link.wakes = True
-    fake.fail("Describe", ASLEEP)
+    fake.fail("Describe", CUT)
+    known = GetResponse(**fake.open())
+    for answer in (known, ASLEEP, known):
+        fake.answer_call("Get", answer)
     assert (await sandbox.get_info()).sandbox_id == fake.sandbox_id
     assert not fake.called("Resume")
 
