@@ -37,13 +37,13 @@ def waiting(reason, message):
 UNPULLED = waiting("ErrImagePull", "manifest unknown")
 
 
-async def full(world):
-    await world.until(lambda: len(world.pods("warm")) == 2)
+async def full(world, fleet):
+    await world.until(lambda: len(world.pods("warm")) == 2 == fleet.scheduler.summary(f"{TEAM}/fast").warm)
 
 
 async def test_a_claim_with_an_image_starts_a_pod_of_its_own_and_its_object_names_it(world):
     fleet = await world.fleet()
-    await full(world)
+    await full(world, fleet)
     sandbox = await world.claim(fleet, pod_image=OTHER)
     (pod,) = with_other(world)
     assert (sandbox.sandbox_id, sandbox.warm) == (f"{TEAM}/{pod['metadata']['name']}", False)
@@ -60,7 +60,7 @@ async def test_a_claim_with_an_image_starts_a_pod_of_its_own_and_its_object_name
 
 async def test_the_pod_of_a_claim_with_an_image_is_handed_to_no_other_claim(world):
     first = await world.fleet()
-    await full(world)
+    await full(world, first)
     world.starts = False
     asking = asyncio.create_task(world.claim(first, pod_image=OTHER))
     await world.until(lambda: with_other(world))
@@ -78,7 +78,7 @@ async def test_the_pod_of_a_claim_with_an_image_is_handed_to_no_other_claim(worl
 
 async def test_a_claim_that_leaves_takes_its_pod_along(world):
     fleet = await world.fleet()
-    await full(world)
+    await full(world, fleet)
     world.starts = False
     asking = asyncio.create_task(world.claim(fleet, pod_image=OTHER))
     await world.until(lambda: with_other(world))
@@ -102,7 +102,7 @@ async def test_the_next_leader_goes_on_with_it_before_its_object_is_written(worl
 
 async def test_an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words_and_harms_no_other_claim(world):
     fleet = await world.fleet()
-    await full(world)
+    await full(world, fleet)
     world.starts = False
     asking = asyncio.create_task(world.claim(fleet, pod_image=OTHER))
 
@@ -118,12 +118,12 @@ async def test_an_image_that_cannot_be_pulled_is_told_in_the_kubelets_words_and_
     assert (await world.claim(fleet, "r2")).warm
     await world.until(lambda: not with_other(world))
     # The pool goes on at once: its own starts have not failed.
-    await full(world)
+    await full(world, fleet)
 
 
 async def test_a_template_that_does_not_list_it_any_more_refuses_a_claim_that_waits(world):
     fleet = await world.fleet()
-    await full(world)
+    await full(world, fleet)
     await world.kube.merge(Ref(SANDBOX_TEMPLATE, TEAM, "python"), {"spec": {"images": []}})
     await world.until(lambda: fleet.catalog.recipe(f"{TEAM}/fast").wanted.images == ())
     with pytest.raises(FleetError, match="its template allows none"):
@@ -132,8 +132,8 @@ async def test_a_template_that_does_not_list_it_any_more_refuses_a_claim_that_wa
 
 
 async def test_a_codesandbox_that_names_an_image_and_a_pool_gets_a_pod_with_it(world):
-    await world.fleet()
-    await full(world)
+    fleet = await world.fleet()
+    await full(world, fleet)
     await world.add(sandbox_object(image=OTHER))
     await world.until(lambda: [one for one in with_other(world) if one["metadata"]["labels"][names.STATE] == "claimed"])
     assert {image_of(one) for one in world.pods("warm")} == {"registry/executor:1"}

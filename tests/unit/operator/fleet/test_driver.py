@@ -327,11 +327,13 @@ async def test_a_list_is_paged_by_id_and_filtered_by_label(service):
     await service.until(lambda: service.states() == ["Claimed"] * 4 + ["Warm"] * 2)
     pages, token = [], ""
     while not pages or token:
-        page = await service.stub.List(pb.ListRequest(page_size=4, page_token=token))
+        page = await service.stub.List(pb.ListRequest(page_size=4, page_token=token, warm=True))
         pages.append([one.sandbox_id for one in page.sandboxes])
         token = page.next_page_token
     assert [len(page) for page in pages] == [4, 2]
     assert pages[0] + pages[1] == sorted(one.sandbox_id for one in service.scheduler.inventory.all())
+    claimed = await service.stub.List(pb.ListRequest())
+    assert len(claimed.sandboxes) == 4
     even = await service.stub.List(pb.ListRequest(label_selector="even=yes"))
     assert [dict(one.labels) for one in even.sandboxes] == [{"even": "yes"}] * 2
 
