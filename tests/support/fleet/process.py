@@ -48,7 +48,7 @@ class FleetProcess:
         return self.stub.Release(pb.ReleaseRequest(sandbox_id=sandbox_id), timeout=PATIENCE).released
 
     def list(self):
-        return list(self.stub.List(pb.ListRequest(), timeout=PATIENCE).sandboxes)
+        return list(self.stub.List(pb.ListRequest(warm=True), timeout=PATIENCE).sandboxes)
 
     def tree(self):
         """Pids of the fleet and of all below it."""
