@@ -17,7 +17,9 @@ uv=$(scripts/uv.sh)
 export UV_SYSTEM_CERTS=1 VIRTUAL_ENV=$PWD/.venv
 # Leftovers of a killed run: its folder, and its container, which would hold an image for ever.
 find "$cache" -maxdepth 1 -name 'image-*' -mmin +600 -exec rm -rf {} +
-find "$cache/containers/storage/overlay-containers" -mindepth 1 -maxdepth 1 -type d -mmin +600 -printf '%f\n' 2> /dev/null \
+places=$cache/containers/storage/overlay-containers
+mkdir -p "$places"
+find "$places" -mindepth 1 -maxdepth 1 -type d -mmin +600 -printf '%f\n' \
     | while read -r old; do buildah_here rm "$old" > /dev/null || true; done
 mkdir -p "$cache/images"
 work=$(mktemp -d "$cache/image-XXXXXX")
