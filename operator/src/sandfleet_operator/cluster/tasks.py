@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
@@ -30,6 +31,17 @@ COUNT_SECONDS, MOST_NEW = 0.2, 8_000
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+async def readable(file: int | socket.socket) -> None:
+    """Return when there is something to read from it: of a process's handle, when the process is gone."""
+    came = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(file, came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(file)
 
 
 async def in_turns(items: Iterable[T], many: int) -> AsyncIterator[T]:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any
 
+from sandfleet_operator.cluster.tasks import readable
 from sandfleet_operator.fleet.egress.outside import READ_AHEAD
 from sandfleet_operator.fleet.egress.peer import Peer
 
@@ -115,13 +116,7 @@ async def _executor(sock: socket.socket, serve_program: Serve) -> None:
 
 async def _greeting(sock: socket.socket) -> tuple[str, socket.socket]:
     """The session of an executor, and its listener. Raises OSError, ValueError and KeyError."""
-    readable = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(sock, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(sock)
+    await readable(sock)
     data, descriptors, _, _ = socket.recv_fds(sock, MAX_GREETING, 1)
     if not descriptors:
         raise ValueError("it hands nothing over")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason, GatewayReason
+from sandfleet_operator.cluster.tasks import readable
 from sandfleet_operator.fleet.gateway.routes import Route, Routes
 
 # What is read at once. A tunnel holds one such piece each way and no more: the rest waits in the kernels of both ends.
@@ -62,7 +63,7 @@ class Tunnel:
             with self._telling():
                 piece = self._take()
             if piece is None:
-                await self._readable()
+                await readable(self._sock)
             elif piece:
                 yield piece
             else:
@@ -94,14 +95,6 @@ class Tunnel:
             with contextlib.suppress(OSError):
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
         self._sock.close()
-
-    async def _readable(self) -> None:
-        came = asyncio.Event()
-        self._loop.add_reader(self._sock, came.set)
-        try:
-            await came.wait()
-        finally:
-            self._loop.remove_reader(self._sock)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:

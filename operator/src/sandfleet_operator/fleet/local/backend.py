@@ -11,6 +11,7 @@ from typing import Any
 
 from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.values import Exit, ExitCode, Isolation, Sandbox, Template
+from sandfleet_operator.cluster.tasks import readable
 from sandfleet_operator.fleet.backend import Event, Exited, Ready
 from sandfleet_operator.fleet.local.host import HOST_COMMAND, ExecutorHost
 from sandfleet_operator.fleet.local.statedir import OwnerDir, StateDirError, remove_tree, runtimes_dir
@@ -197,7 +198,7 @@ class LocalBackend:
                     signal.pidfd_send_signal(run.pidfd, signal.SIGKILL)
         for run in mine:
             if run.pidfd is not None:
-                await _ended(run.pidfd)
+                await readable(run.pidfd)
         words = await host.last_words()
         why = f"the executor host ended: {words}" if words else "the executor host ended"
         for run in mine:
@@ -237,14 +238,3 @@ class LocalBackend:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _ended(pidfd: int) -> None:
-    """Returns when the process is gone: its handle becomes readable."""
-    gone = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(pidfd, gone.set)
-    try:
-        await gone.wait()
-    finally:
-        loop.remove_reader(pidfd)
