@@ -3,7 +3,6 @@
 The message is read as strictly as it can be: what servers might read in two ways counts as no name.
 """
 
-import struct
 from dataclasses import dataclass
 
 # Content type of a handshake, and of its first message.
@@ -18,8 +17,6 @@ MAX_RECORD = 16 << 10
 SERVER_NAME, ENCRYPTED = 0, 0xFE0D
 HOST_NAME = 0
 RANDOM_BYTES = 32
-# Kind and length.
-EXTENSION = struct.Struct("!HH")
 
 
 class NotTlsError(Exception):
@@ -93,28 +90,16 @@ def _hello(body: bytes) -> Hello:
     reader.take(2 + RANDOM_BYTES)
     for length_bytes in (1, 2, 1):
         reader.vector(length_bytes)
-    extensions = reader.vector(2) if reader else b""
+    extensions = _Reader(reader.vector(2)) if reader else _Reader(b"")
     if reader:
         raise NotTlsError("bytes follow the ClientHello's end")
-    found = _extensions(extensions)
-    return Hello(_server_name(found[SERVER_NAME]) if SERVER_NAME in found else "", ENCRYPTED in found)
-
-
-def _extensions(data: bytes) -> dict[int, bytes]:
-    """By their kinds. Each connection waits for it: this is several times as fast as a reader."""
     found: dict[int, bytes] = {}
-    at = 0
-    while at < len(data):
-        if len(data) < at + EXTENSION.size:
-            raise NotTlsError("a length is wrong")
-        kind, size = EXTENSION.unpack_from(data, at)
-        start, at = at + EXTENSION.size, at + EXTENSION.size + size
-        if at > len(data):
-            raise NotTlsError("a length is wrong")
+    while extensions:
+        kind, content = extensions.number(2), extensions.vector(2)
         if kind in found:
             raise NotTlsError("an extension comes twice")
-        found[kind] = data[start:at]
-    return found
+        found[kind] = content
+    return Hello(_server_name(found[SERVER_NAME]) if SERVER_NAME in found else "", ENCRYPTED in found)
 
 
 def _server_name(content: bytes) -> str:
