@@ -142,9 +142,9 @@ class KubernetesBackend:
         run.uid = pod.uid
         if gone or pod.ended is not None or (pod.deleting and run.record is None):
             self._over(run, pod, gone=gone)
-        elif run.image and not run.said_ready and pod.waiting in WAITING:
+        elif (image := pod.annotations.get(names.IMAGE)) and not run.said_ready and pod.waiting in WAITING:
             # The claim has named it, and is told: whether another pod would fare better is the scheduler's to say.
-            self._not_started(run, f"its container with image {run.image} does not start: {pod.waiting_message}")
+            self._not_started(run, f"its container with image {image} does not start: {pod.waiting_message}")
         elif pod.deleting and run.young is not None:
             # The operator recovers what is written down by the time that the pod is gone.
             self._background.begin(self._write_young(run, run.young), f"write down {run.key}")
@@ -215,7 +215,6 @@ class KubernetesBackend:
             if isinstance(made_of, Refusal):
                 self._not_started(run, made_of.message)
                 return
-            run.image = image
             manifest = trusting(made_of, self._authority())
             made = await self._revisions.keep(recipe.kept, self._writer.fencing) or await self._create(manifest)
             if isinstance(made, NotCreated):

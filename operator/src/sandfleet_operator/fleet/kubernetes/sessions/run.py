@@ -15,8 +15,6 @@ class Run:
     uid: str = ""
     # Its executor was reported to listen.
     said_ready: bool = False
-    # What its claim has named, for which alone it was started; empty: its template's.
-    image: str = ""
     # From before its claim is sent.
     record: Record | None = None
     # The claim is certainly there.
