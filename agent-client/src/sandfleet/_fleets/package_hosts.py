@@ -96,7 +96,8 @@ def _git() -> Found:
     """Return the hosts that git's configuration names: remotes of the repository here, rewritten addresses, and those
     with credentials or options of their own. Addresses that it rewrites are rewritten in the sandbox, too.
     """
-    urls, rewritten = [], []
+    urls: list[str] = []
+    rewritten: list[tuple[str, str]] = []
     for line in _output([shutil.which("git") or "git", "config", "--list", "-z"]).split("\0"):
         key, _, value = line.partition("\n")
         section, url, option = key.partition(".")[0], key.partition(".")[2].rpartition(".")[0], key.rpartition(".")[2]

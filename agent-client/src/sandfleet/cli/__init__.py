@@ -170,7 +170,7 @@ class _Parser(argparse.ArgumentParser):
         if wrong is None:
             super().error(message)
         known = re.findall(r"[\w-]+", wrong[2])
-        # Of a short word with two letters exchanged, no other is like enough.
+        # difflib finds no word that is like enough to a short one with two letters exchanged.
         exchanged = [name for name in known if sorted(name) == sorted(wrong[1])]
         near = exchanged or difflib.get_close_matches(wrong[1], known, 2, _NEAR)
         is_command = "COMMAND" in message

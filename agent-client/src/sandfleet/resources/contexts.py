@@ -77,9 +77,10 @@ class Cell:
     def of(cls, code: str, options: CodeOptions) -> Self:
         """Fill in what the options leave out. Raises ValueError for an unknown `on_failure`."""
         language, context = language_of(options.get("language")), options.get("context")
-        if language is None and context is not None and context_name(context) in _DEFAULTS:
-            # Its first cell makes it, whether it is named or not.
-            language = None if context_name(context) == DEFAULT_CONTEXT else _DEFAULTS[context_name(context)]
+        name = context_name(context) if context is not None else ""
+        if language is None and name in _DEFAULTS:
+            # A default context is made by its first cell, whether that names it or not.
+            language = None if name == DEFAULT_CONTEXT else _DEFAULTS[name]
             context = None
         return cls(
             code,

@@ -17,12 +17,12 @@ ALLOW = Decision(allowed=True)
 
 
 async def decision_of(policy: ToolPolicy, call: ToolCall, session: ToolSession) -> Decision:
-    """What the policy decides, asynchronous or not. Raises TypeError for an answer that is no decision."""
+    """Ask the policy, asynchronous or not. Raises TypeError for an answer that is no decision."""
     return await decided(policy(call, session))
 
 
 async def decided(answer: Decision | Awaitable[Decision]) -> Decision:
-    """What a policy has decided, asynchronous or not. Raises TypeError for an answer that is no decision."""
+    """Take the answer of a policy, asynchronous or not. Raises TypeError for an answer that is no decision."""
     decision = await answer if inspect.isawaitable(answer) else answer
     if not isinstance(decision, Decision):
         raise TypeError(f"a policy has to return a Decision, as Decision(allowed=True), and returned {decision!r:.80}")

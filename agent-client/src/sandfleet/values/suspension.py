@@ -39,7 +39,7 @@ class KeptContext:
 
     @property
     def in_words(self) -> str:
-        """Its name, and how many variables are kept."""
+        """The context's name, and how many variables are kept."""
         return f"{self.context_id}: {self.variables} variable{'' if self.variables == 1 else 's'}"
 
 

@@ -32,7 +32,9 @@ class Pieces:
 
     def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
         """Bytes are not held back until their piece is complete. Raises ValueError."""
-        data, at, found = self._rest + data, 0, []
+        data = self._rest + data
+        at = 0
+        found: list[tuple[Kind, bytes]] = []
         while at < len(data):
             if self._left:
                 piece = data[at : at + self._left]

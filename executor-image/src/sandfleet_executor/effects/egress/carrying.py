@@ -39,7 +39,8 @@ class Program(asyncio.Protocol):
         transport.pause_reading()
 
     def carry(self, outer: "Outer") -> None:
-        self._outer, self._is_carried = outer, True
+        self._outer = outer
+        self._is_carried = True
         outer.begin(self)
         if self._early:
             outer.write(self._early)
