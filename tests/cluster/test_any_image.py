@@ -192,8 +192,16 @@ def test_what_cannot_be_is_said_in_words(bed: Bed) -> None:
 async def test_where_no_volume_is_an_image_the_executor_is_copied(bed: Bed, created) -> None:
     values = ("--reuse-values", "--set", "settings.executor.delivery=InitContainer", "--wait")
     bed.release.upgrade(*values)
-    ready = ("wait", "pod", "-l", "app.kubernetes.io/component=fleet", "--for=condition=Ready", "--timeout=60s")
-    bed.cluster.kubectl(*ready, "-n", bed.release.namespace)
+
+    def ending() -> bool:
+        pods = bed.cluster.api.list("Pod", bed.release.namespace)
+        return any("deletionTimestamp" in one["metadata"] for one in pods)
+
+    # A leader of before the upgrade would still order the volume, and helm waits until most of the new ones are ready.
+    for one in ("fleet", "operator"):
+        deployment = f"deployment/{bed.release.name}-sandfleet-{one}"
+        bed.cluster.kubectl("rollout", "status", deployment, "--timeout=90s", "-n", bed.release.namespace)
+    bed.cluster.api.wait("the earlier pods to be gone", lambda: not ending(), 60)
     sandbox = await created("static", bed.host)
     assert (await sandbox.run_code("import os, pandas; os.getuid()")).text == "1234"
     (pod,) = bed.cluster.api.list("Pod", bed.host)
