@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Generic, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 import grpc
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail, RetryInfo, RpcStatus
@@ -69,6 +69,9 @@ class Answers(Generic[A]):
             await abort(context, problem_of(error))
 
 
+S = TypeVar("S", bound=Answers[Any])
+
+
 def unary(method: Callable[[A, Caller, Q], Awaitable[R]]) -> Rpc[Q, R]:
     """Return the RPC of a servicer that this method of its api answers."""
     name = method.__name__
@@ -76,6 +79,15 @@ def unary(method: Callable[[A, Caller, Q], Awaitable[R]]) -> Rpc[Q, R]:
     async def rpc(self: Answers[A], request: Q, context: Context) -> R:
         work: Callable[[Caller, Q], Awaitable[R]] = getattr(self.api, name)
         return await self.answer(context, lambda caller: work(caller, request))
+
+    return cast("Rpc[Q, R]", rpc)
+
+
+def own(method: Callable[[S, Caller, Q], Awaitable[R]]) -> Rpc[Q, R]:
+    """Return the RPC of a servicer that this method of its own answers."""
+
+    async def rpc(self: S, request: Q, context: Context) -> R:
+        return await self.answer(context, lambda caller: method(self, caller, request))
 
     return cast("Rpc[Q, R]", rpc)
 

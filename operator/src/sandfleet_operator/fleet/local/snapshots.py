@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_api.executor.v1 import snapshot_pb2 as executor_pb
 from sandfleet_api.fleet.v1 import snapshot_pb2 as pb
 
@@ -20,9 +21,8 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.snapshotter import Snapshotter
 from sandfleet_operator.fleet.snapshots.jobs import Event
-from sandfleet_operator.fleet.snapshots.messages import check_new, check_reference, message, progress
 from sandfleet_operator.fleet.snapshots.scratch_files import scratch_file
-from sandfleet_operator.fleet.snapshots.transfers import LOCAL_TENANT, Party, Transfers, answer_of, restored
+from sandfleet_operator.fleet.snapshots.transfers import LOCAL_TENANT, Party, Transfers, answer_of
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.snapshots.claims import encode_claim
 from sandfleet_operator.plan.snapshots.reasons import SnapshotReason
@@ -31,8 +31,6 @@ from sandfleet_operator.snapshots.backends.places import may_exist
 EXPORTED_BYTES = 1 << 20
 # "deny": callers of this fleet may not bring in what was written elsewhere.
 IMPORTS = "SANDFLEET_SNAPSHOT_IMPORTS"
-# Of an imported file.
-MAX_IMPORT_BYTES = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class LocalSnapshots:
         self._fleet, self._suspender = sessions.fleet, sessions.suspender
         self._executors, self._received = sessions.executors, sessions.received
         self._jobs = snapshotter or Snapshotter()
-        self._transfers = Transfers(self._jobs)
+        self.transfers = Transfers(self._jobs)
         self._templates = templates
         self._caller = caller
 
@@ -79,24 +77,28 @@ class LocalSnapshots:
     async def authenticate(self, token: str) -> Caller:  # noqa: ARG002 - the transport has let the caller in
         return self._caller
 
-    async def create(
-        self, caller: Caller, request: pb.CreateSnapshotRequest
-    ) -> AsyncIterator[pb.CreateSnapshotResponse]:
-        check_new(request.name, request.labels, request.reason)
-        sandbox = await self._reachable(request.sandbox_id, doing="take a snapshot")
-        words = {"name": request.name, "labels": dict(request.labels), "reason": request.reason or "manual"}
-        async with aclosing(self.save(caller, sandbox, words)) as events:
-            async for event in events:
-                if event["event"] == "progress":
-                    yield pb.CreateSnapshotResponse(progress=progress(event))
-                else:
-                    yield pb.CreateSnapshotResponse(snapshot=message(event["snapshot"]))
+    async def tenant(self, caller: Caller, verb: str, namespace: str) -> str:  # noqa: ARG002 - there is one caller
+        if verb == "import" and os.environ.get(IMPORTS) == "deny":
+            why = f"{IMPORTS} of this fleet denies it"
+            raise SnapshotReason.SNAPSHOT_IMPORT_DENIED.error(f"cannot import: {why}")
+        return LOCAL_TENANT
+
+    async def party(self, caller: Caller, sandbox_id: str, verb: str, *, doing: str) -> Party:  # noqa: ARG002 - there is one caller
+        check_id(sandbox_id, "sandbox id", doing=doing)
+        await self._suspender.settled(sandbox_id, sandbox_id)
+        return self._party(await self._fleet.get(sandbox_id, reachable=True))
+
+    async def resumption(self, sandbox_id: str) -> session_pb2.Resumption | None:
+        return await self._suspender.resumption(sandbox_id)
+
+    def changed(self, tenant: str) -> None:
+        """Nothing else keeps what snapshots there are."""
 
     def save(
         self, caller: Caller, sandbox: Sandbox, words: Mapping[str, Any], **options: Any
     ) -> AsyncGenerator[Event, None]:
         """The snapshotter's events. `words` and `options` are those of Transfers.save."""
-        return self._transfers.save(self._party(sandbox), caller.username, words, **options)
+        return self.transfers.save(self._party(sandbox), caller.username, words, **options)
 
     async def keeps(self, sandbox_id: str) -> Event | None:
         """The newest snapshot with which this session goes on, and its claim. Raises FleetError."""
@@ -110,7 +112,7 @@ class LocalSnapshots:
         """Puts a snapshot into a sandbox that no caller has yet. `told` at each progress. Raises FleetError."""
         party, since = self._party(sandbox), keeper.saved if keeper.automatic else None
         how: dict[str, Any] = {"digest": keeper.digest, "force": True, "undone_since": since}
-        job = self._transfers.filled(party, keeper.snapshot_id, **how)
+        job = self.transfers.filled(party, keeper.snapshot_id, **how)
         last: Event = {}
         async with aclosing(job) as events:
             async for event in events:
@@ -120,82 +122,25 @@ class LocalSnapshots:
 
     async def forget(self, snapshot_id: str, *, now: bool) -> None:
         """`now`: it can never be taken back. Raises FleetError."""
-        await self._transfers.forget(LOCAL_TENANT, snapshot_id, now=now)
+        await self.transfers.forget(LOCAL_TENANT, snapshot_id, now=now)
 
-    async def restore(
-        self,
-        caller: Caller,  # noqa: ARG002 - there is one caller
-        request: pb.RestoreSnapshotRequest,
-    ) -> AsyncIterator[pb.RestoreSnapshotResponse]:
-        check_reference(request.snapshot)
-        sandbox = await self._reachable(request.sandbox_id, doing="restore a snapshot")
-        job = self._transfers.restore(self._party(sandbox), request.snapshot, force=request.force)
-        async with aclosing(job) as events:
-            async for event in events:
-                if event["event"] == "progress":
-                    yield pb.RestoreSnapshotResponse(progress=progress(event))
-                else:
-                    back = restored(event)
-                    resumption = await self._suspender.resumption(sandbox.sandbox_id)
-                    if resumption is not None:
-                        back.resumption.CopyFrom(resumption)
-                    yield pb.RestoreSnapshotResponse(restored=back)
-
-    async def get(self, caller: Caller, request: pb.GetSnapshotRequest) -> pb.GetSnapshotResponse:  # noqa: ARG002 - there is one caller
-        check_reference(request.snapshot)
-        return pb.GetSnapshotResponse(snapshot=await self._transfers.get(LOCAL_TENANT, request.snapshot))
-
-    async def list(self, caller: Caller, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:  # noqa: ARG002 - there is one caller
-        found = await self._transfers.list(LOCAL_TENANT, request.sandbox_id, deleted=request.deleted)
-        return pb.ListSnapshotsResponse(snapshots=found)
-
-    async def delete(self, caller: Caller, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:  # noqa: ARG002 - there is one caller
-        check_reference(request.snapshot)
-        existed = await self._transfers.forget(LOCAL_TENANT, request.snapshot, now=request.now)
-        return pb.DeleteSnapshotResponse(existed=existed)
-
-    async def undelete(self, caller: Caller, request: pb.UndeleteSnapshotRequest) -> pb.UndeleteSnapshotResponse:  # noqa: ARG002 - there is one caller
-        check_reference(request.snapshot)
-        return pb.UndeleteSnapshotResponse(snapshot=await self._transfers.undelete(LOCAL_TENANT, request.snapshot))
-
-    async def export(
-        self,
-        caller: Caller,  # noqa: ARG002 - there is one caller
-        request: pb.ExportSnapshotRequest,
-    ) -> AsyncIterator[pb.ExportSnapshotResponse]:
-        check_reference(request.snapshot)
+    async def exported(self, tenant: str, snapshot: str) -> AsyncGenerator[bytes, None]:
         async with scratch_file() as path:
-            await self._jobs.answer("export", tenant=LOCAL_TENANT, snapshot=request.snapshot, path=str(path))
+            await self._jobs.answer("export", tenant=tenant, snapshot=snapshot, path=str(path))
             async with _opened(path, "rb") as file:
                 while data := await asyncio.to_thread(file.read, EXPORTED_BYTES):
-                    yield pb.ExportSnapshotResponse(data=data)
+                    yield data
 
-    async def import_(
-        self, caller: Caller, requests: AsyncIterator[pb.ImportSnapshotRequest]
-    ) -> pb.ImportSnapshotResponse:
-        if os.environ.get(IMPORTS) == "deny":
-            why = f"{IMPORTS} of this fleet denies it"
-            raise SnapshotReason.SNAPSHOT_IMPORT_DENIED.error(f"cannot import: {why}")
-        first = await anext(requests, None)
-        if first is None or first.WhichOneof("part") != "header":
-            why = "cannot import: the stream has to begin with a header"
-            raise SnapshotReason.SNAPSHOT_INVALID.error(why)
-        check_new(first.header.name, {}, "")
+    async def imported(
+        self, caller: Caller, tenant: str, header: pb.ImportSnapshotRequest.Header, pieces: AsyncGenerator[bytes, None]
+    ) -> Event:
         # The file asks for a contract and for limits, of which it gets what a template here has at most.
         offers = {one.contract: in_numbers(one.limits) for one in self._templates.values()}
         template = next(iter(self._templates.values())).name
-        words = {"name": first.header.name, "template": template, "owner": caller.username}
+        words = {"name": header.name, "template": template, "owner": caller.username}
         async with scratch_file() as path:
-            await _received_file(requests, path)
-            said = {"path": str(path), "words": words, "offers": offers}
-            event = await self._jobs.answer("import", tenant=LOCAL_TENANT, **said)
-        return pb.ImportSnapshotResponse(snapshot=message(event["snapshot"]))
-
-    async def _reachable(self, sandbox_id: str, *, doing: str) -> Sandbox:
-        """Raises FleetError."""
-        check_id(sandbox_id, "sandbox id", doing=doing)
-        await self._suspender.settled(sandbox_id, sandbox_id)
-        return await self._fleet.get(sandbox_id, reachable=True)
+            await _received_file(pieces, path)
+            return await self._jobs.answer("import", tenant=tenant, path=str(path), words=words, offers=offers)
 
     def _party(self, sandbox: Sandbox) -> Party:
         async def note(marks: frozenset[Mark]) -> frozenset[Mark]:
@@ -220,15 +165,11 @@ class LocalSnapshots:
         return found | {name: value for name, value in asked.items() if value}
 
 
-async def _received_file(requests: AsyncIterator[pb.ImportSnapshotRequest], path: Path) -> None:
-    size = 0
+async def _received_file(pieces: AsyncGenerator[bytes, None], path: Path) -> None:
     async with _opened(path, "xb") as file:
-        async for request in requests:
-            size += len(request.data)
-            if request.WhichOneof("part") != "data" or size > MAX_IMPORT_BYTES:
-                raise SnapshotReason.SNAPSHOT_INVALID.error("cannot import: after the header only data may come")
+        async for data in pieces:
             try:
-                await asyncio.to_thread(file.write, request.data)
+                await asyncio.to_thread(file.write, data)
             except OSError as error:
                 why = f"cannot import: its file has no room here: {error.strerror}"
                 raise SnapshotReason.SNAPSHOT_STORE_FULL.error(why) from error
