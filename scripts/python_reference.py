@@ -347,7 +347,8 @@ def values(thing: Item, known: Mapping[str, str]) -> list[str]:
 def public(*homes: str) -> list[str]:
     """The public names of these modules of the package, in their order."""
     known = sandfleet._HOMES.items()  # noqa: SLF001  the only list that says where each public name lives
-    return [name for home, names in known if home.startswith(homes) for name in names if not name.startswith("Async")]
+    wanted = tuple(f"sandfleet.{home}" for home in homes)
+    return [name for name, home in known if home.startswith(wanted) and not name.startswith("Async")]
 
 
 def named_values(things: list[Item]) -> list[Item]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandfleet._lazy import attach
+from sandfleet._lazy import attach, homes
 
 if TYPE_CHECKING:
     from sandfleet._fleets.fleet import AsyncFleet as AsyncFleet
@@ -153,106 +153,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "_fleets.fleet": ("AsyncFleet",),
-    "_sync.commands": ("CommandHandle",),
-    "_sync.fleet": ("Fleet",),
-    "_sync.ports": ("Forward",),
-    "_sync.pty": ("PtyHandle",),
-    "_sync.sandbox": ("Sandbox",),
-    "_sync.tables": ("ContextHandle",),
-    "_sync.watch": ("FileWatch",),
-    "codeact": ("CodeActAgent",),
-    "codeact.ask": ("AskedModel", "ask_model"),
-    "errors": (
-        "AccessDenied",
-        "AlreadyExistsError",
-        "AuthenticationError",
-        "ClaimError",
-        "CommandFailed",
-        "DirectoryNotEmpty",
-        "ExecutionFailed",
-        "FileError",
-        "FileExists",
-        "FileNotFound",
-        "FilePermission",
-        "InvalidArgument",
-        "InvalidPath",
-        "IsADirectory",
-        "LimitReached",
-        "NoSpace",
-        "NotADirectory",
-        "NotARegularFile",
-        "NotFoundError",
-        "PreconditionFailed",
-        "ProtocolError",
-        "RpcTimeout",
-        "SandboxEnded",
-        "SandboxError",
-        "SandboxPreempted",
-        "SandboxSuspended",
-        "SandfleetError",
-        "ServiceNotReadyError",
-        "TooManyLinks",
-        "TransferIncomplete",
-        "UnavailableError",
-    ),
-    "observe.intent": ("intent",),
-    "resources.commands": ("AsyncCommandHandle",),
-    "resources.files.watch": ("AsyncFileWatch",),
-    "resources.ports": ("AsyncForward",),
-    "resources.pty": ("AsyncPtyHandle",),
-    "resources.tables": ("AsyncContextHandle",),
-    "sandbox": ("AsyncSandbox",),
-    "values.egress": ("Egress", "EgressReport", "Header", "HostUse"),
-    "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
-    "values.execution": (
-        "Blame",
-        "CommandResult",
-        "Execution",
-        "ExecutionError",
-        "OnFailure",
-        "Outcome",
-        "Result",
-        "Rollback",
-        "Usage",
-    ),
-    "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
-    "values.fleet": ("Bound", "Explanation", "PoolInfo", "QueueInfo", "Queued", "Quota", "SandboxChange"),
-    "values.options": (
-        "CodeOptions",
-        "ContextOptions",
-        "CreateOptions",
-        "ExplainOptions",
-        "ListenOptions",
-        "LookOptions",
-        "RunOptions",
-    ),
-    "values.reviews": ("Answer", "Review"),
-    "values.sandbox": ("EgressInfo", "EgressState", "Isolation", "Limits", "SandboxInfo"),
-    "skills.library": ("SkillError", "SkillLibrary"),
-    "skills.skill": ("Skill", "SkillState", "WasmModule"),
-    "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
-    "values.suspension": (
-        "KeptContext",
-        "Preemption",
-        "Restoration",
-        "Resumption",
-        "Snapshot",
-        "SnapshotContents",
-        "Suspension",
-        "UnsavedFile",
-    ),
-    "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
-    "_toolkit": ("AsyncToolkit", "ToolSchema", "ToolText", "Toolkit", "toolkit"),
-    "tools.declared": ("tool",),
-    "tools.mcp.source": ("McpServer", "mcp_server"),
-    "tools.server": ("AsyncToolServer",),
-    "_sync.tools": ("ToolServer",),
-    "values.usage": ("ExecutionUsage", "LanguageUsage", "SandboxUsage"),
-    "values.variables": ("Autosave",),
-}
-__all__ = ["__version__", *sorted(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604  they are strings, which the test of the public names holds
-
 if not TYPE_CHECKING:
+    _HOMES = homes(__name__)
     __getattr__, __dir__ = attach(__name__, _HOMES)
+    __all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  they are strings

@@ -41,47 +41,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 # Those that a value raises by itself stand beside it.
-from sandfleet.values.execution import CommandFailed, ExecutionFailed
-from sandfleet.values.root import SandfleetError
+from sandfleet.values.execution import CommandFailed as CommandFailed  # noqa: PLC0414  a name of this module
+from sandfleet.values.execution import ExecutionFailed as ExecutionFailed  # noqa: PLC0414  a name of this module
+from sandfleet.values.root import SandfleetError as SandfleetError  # noqa: PLC0414  a name of this module
 
 if TYPE_CHECKING:
     from sandfleet.values.files import Transfer
     from sandfleet.values.fleet import Queued
     from sandfleet.values.services import Service
-
-__all__ = [
-    "AccessDenied",
-    "AlreadyExistsError",
-    "AuthenticationError",
-    "ClaimError",
-    "CommandFailed",
-    "DirectoryNotEmpty",
-    "ExecutionFailed",
-    "FileError",
-    "FileExists",
-    "FileNotFound",
-    "FilePermission",
-    "InvalidArgument",
-    "InvalidPath",
-    "IsADirectory",
-    "LimitReached",
-    "NoSpace",
-    "NotADirectory",
-    "NotARegularFile",
-    "NotFoundError",
-    "PreconditionFailed",
-    "ProtocolError",
-    "RpcTimeout",
-    "SandboxEnded",
-    "SandboxError",
-    "SandboxPreempted",
-    "SandboxSuspended",
-    "SandfleetError",
-    "ServiceNotReadyError",
-    "TooManyLinks",
-    "TransferIncomplete",
-    "UnavailableError",
-]
 
 
 class SandboxError(SandfleetError):

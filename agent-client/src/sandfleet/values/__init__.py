@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandfleet._lazy import attach
+from sandfleet._lazy import attach, homes
 
 if TYPE_CHECKING:
     from sandfleet.values.egress import Egress as Egress
@@ -104,126 +104,5 @@ if TYPE_CHECKING:
     from sandfleet.values.variables import StateSaved as StateSaved
     from sandfleet.values.variables import brought_back as brought_back
 
-_HOMES = {
-    "environment": (
-        "DeclaredPackage",
-        "Environment",
-        "Installation",
-        "Notice",
-        "Package",
-        "PreloadedModule",
-    ),
-    "egress": (
-        "Egress",
-        "EgressReport",
-        "Header",
-        "HostUse",
-    ),
-    "execution": (
-        "Blame",
-        "Cleared",
-        "CommandOutput",
-        "CommandResult",
-        "Completion",
-        "Context",
-        "Execution",
-        "ExecutionError",
-        "FileChanges",
-        "Frame",
-        "Gap",
-        "InputRequest",
-        "Inspection",
-        "Logs",
-        "MimeParts",
-        "OnClear",
-        "OnFailure",
-        "OnInput",
-        "OnResult",
-        "OnText",
-        "Outcome",
-        "Result",
-        "Rollback",
-        "RunningCommand",
-        "Stream",
-        "Usage",
-    ),
-    "files": (
-        "FileEvent",
-        "FileEventType",
-        "FileInfo",
-        "FileType",
-        "Found",
-        "Match",
-        "OnProgress",
-        "Progress",
-        "Skipped",
-        "Transfer",
-    ),
-    "fleet": (
-        "Bound",
-        "EgressWord",
-        "Explanation",
-        "FLEET_UNAVAILABLE",
-        "OnQueued",
-        "PoolInfo",
-        "QueueInfo",
-        "Queued",
-        "Quota",
-        "SandboxChange",
-    ),
-    "options": (
-        "CodeOptions",
-        "ContextOptions",
-        "CreateOptions",
-        "ExplainOptions",
-        "ListenOptions",
-        "LookOptions",
-        "DEFAULT_LEASE",
-        "DEFAULT_MAX_WAIT",
-        "DEFAULT_RPC_TIMEOUT",
-        "RunOptions",
-    ),
-    "reviews": (
-        "Answer",
-        "OnReview",
-        "Review",
-    ),
-    "sandbox": (
-        "EgressInfo",
-        "EgressState",
-        "Isolation",
-        "Limits",
-        "SandboxInfo",
-    ),
-    "services": (
-        "Applied",
-        "LogPiece",
-        "Probe",
-        "RestartPolicy",
-        "Service",
-        "ServiceExit",
-        "ServiceSpec",
-        "ServiceState",
-        "exec_",
-        "http",
-        "tcp",
-    ),
-    "usage": (
-        "ExecutionUsage",
-        "Health",
-        "LanguageUsage",
-        "SandboxUsage",
-    ),
-    "variables": (
-        "Autosave",
-        "Autosaved",
-        "SavedState",
-        "StateItem",
-        "StateRestored",
-        "StateSaved",
-        "brought_back",
-    ),
-}
-
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = attach(__name__, _HOMES)
+    __getattr__, __dir__ = attach(__name__, homes(__name__))
