@@ -13,6 +13,7 @@ import pytest
 import sandfleet
 import sandfleet.values
 from sandfleet._lazy import homes
+from sandfleet._wire import api
 from sandfleet.values import _show
 from sandfleet.values.execution import Execution, ExecutionError, Logs, Outcome, Result
 
@@ -57,6 +58,12 @@ def test_each_name_that_type_checkers_see_is_there_at_run_time(package: ModuleTy
     for name, module in seen.items():
         assert getattr(package, name) is getattr(import_module(module), name)
     assert seen.keys() <= set(dir(package))
+
+
+def test_each_module_of_the_wire_is_there_at_run_time() -> None:
+    assert all(isinstance(getattr(api, name), ModuleType) for name in api.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        api.nothing  # noqa: B018
 
 
 def test_a_repr_is_one_short_line() -> None:

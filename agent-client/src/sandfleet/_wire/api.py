@@ -78,26 +78,4 @@ if TYPE_CHECKING:
     from sandfleet_api.fleet.v1 import snapshot_pb2 as snapshots
     from sandfleet_api.fleet.v1 import snapshot_pb2_grpc as snapshots_grpc
 else:
-    _EXECUTOR = ("common", "filesystem", "interpreter", "journal", "port", "process", "service", "session", "tools")
-    _GRPC = ("filesystem", "interpreter", "journal", "port", "process", "service", "session", "tools")
-    __getattr__ = attach_modules(
-        __name__,
-        {
-            "grpc": "grpc",
-            "aio": "grpc.aio",
-            "duration": "google.protobuf.duration_pb2",
-            "message": "google.protobuf.message",
-            "timestamp": "google.protobuf.timestamp_pb2",
-            **{name: f"sandfleet_api.executor.v1.{name}_pb2" for name in _EXECUTOR},
-            **{f"{name}_grpc": f"sandfleet_api.executor.v1.{name}_pb2_grpc" for name in _GRPC},
-            "egress": "sandfleet_api.fleet.v1.egress_pb2",
-            "egress_grpc": "sandfleet_api.fleet.v1.egress_pb2_grpc",
-            "fleet": "sandfleet_api.fleet.v1.fleet_pb2",
-            "fleet_grpc": "sandfleet_api.fleet.v1.fleet_pb2_grpc",
-            "gateway": "sandfleet_api.fleet.v1.gateway_pb2",
-            "gateway_grpc": "sandfleet_api.fleet.v1.gateway_pb2_grpc",
-            "executor_snapshot": "sandfleet_api.executor.v1.snapshot_pb2",
-            "snapshots": "sandfleet_api.fleet.v1.snapshot_pb2",
-            "snapshots_grpc": "sandfleet_api.fleet.v1.snapshot_pb2_grpc",
-        },
-    )
+    __getattr__ = attach_modules(__name__)
