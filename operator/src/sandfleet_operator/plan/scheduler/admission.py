@@ -1,12 +1,12 @@
 """Whether a claim may wait at all."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sandfleet_operator.api.errors import CallReason, FleetError
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id
 from sandfleet_operator.api.values import Amount, Claim, Gang, State
-from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger

@@ -1,12 +1,12 @@
 """The scheduling cycle of one pool, which runs after each event that concerns the pool."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from heapq import merge
 from itertools import islice
 
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Sandbox, State
-from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action
 from sandfleet_operator.plan.scheduler.capacity import Capacity

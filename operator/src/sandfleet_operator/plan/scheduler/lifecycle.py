@@ -9,14 +9,13 @@ replacement is gone: the step's sandbox is None. Events of an incarnation after 
 impossible in a state raises ImpossibleEventError.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Mark, Sandbox, State
-from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
     Bind,

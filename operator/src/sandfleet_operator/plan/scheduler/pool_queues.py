@@ -2,12 +2,11 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
-from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Place, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory

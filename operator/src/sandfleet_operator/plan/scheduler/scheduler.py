@@ -1,6 +1,7 @@
 """The fleet's decisions: one event in, actions out. Time is an argument, and nothing here has effects."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from sandfleet_operator.api.errors import FleetError, Problem
@@ -8,7 +9,6 @@ from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Claim, Exit, Mark, RequestKey, Sandbox, State
-from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, no_pool, weighed

@@ -1,10 +1,11 @@
 """Puts the steps of sandboxes' lives on record, with what follows from them for claims and pools."""
 
+from dataclasses import replace
+
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
-from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
