@@ -20,6 +20,7 @@ from cluster.harness.testing import Cluster
 from cluster.operators import IMAGE as EXECUTOR
 from cluster.operators import RESTRICTED_LABELS, Sandboxes, python
 from cluster.releases import IMAGE, SANDBOX_IMAGE, Release
+from support.client import chat
 from support.client.internet import node_package, registry_page
 from support.operator.egress_bed import certificate
 from support.wheels import sdist, wheel
@@ -106,15 +107,16 @@ def _host(cluster: Cluster, home: str, name: str) -> None:
         "npm/greeting-1.0.0.tgz": archive,
     }
     index = {Path(path).name: base64.b64encode(data).decode() for path, data in files.items()}
-    program = Path(egress_host.__file__).read_text()
+    programs = {"host.py": egress_host.__file__, "support/client/chat.py": chat.__file__}
+    texts = {Path(path).name: Path(file).read_text() for path, file in programs.items()}
     cluster.api.create(an_object("v1", "Secret", "web", home, stringData=tls))
     cluster.api.create(an_object("v1", "ConfigMap", "authorities", home, data={"ca.crt": public}))
-    cluster.api.create(an_object("v1", "ConfigMap", "web", home, binaryData=index, data={"host.py": program}))
-    items = [{"key": Path(path).name, "path": path} for path in files]
+    cluster.api.create(an_object("v1", "ConfigMap", "web", home, binaryData=index, data=texts))
+    of_index, of_program = ([{"key": Path(path).name, "path": path} for path in paths] for paths in (files, programs))
     volumes = [
         {"name": "tls", "secret": {"secretName": "web"}},
-        {"name": "program", "configMap": {"name": "web", "items": [{"key": "host.py", "path": "host.py"}]}},
-        {"name": "index", "configMap": {"name": "web", "items": items}},
+        {"name": "program", "configMap": {"name": "web", "items": of_program}},
+        {"name": "index", "configMap": {"name": "web", "items": of_index}},
     ]
     pod = an_object("v1", "Pod", "web", home)
     pod["metadata"]["labels"] = {"app": "web"}

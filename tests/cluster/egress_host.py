@@ -1,6 +1,6 @@
-"""The program of a pod that sandboxes reach by name: a page, packages, a repository, and an API with keys.
+"""The program of a pod that sandboxes reach by name: a page, packages, a repository, and APIs with keys.
 
-It has nothing but Python's own library: the pod gets this file alone.
+It has nothing but Python's own library: the pod gets this file and that of the API in OpenAI's form.
 """
 
 import base64
@@ -11,25 +11,34 @@ import ssl
 import sys
 import threading
 
+from support.client.chat import CHAT, MODELS, Chat
+
 PORT, TLS_PORT = 8080, 8443
 # An index of Python, a registry of npm, and repositories of git.
 FILES = ("/simple/", "/npm/", "/git/")
 
 
-class Host(http.server.SimpleHTTPRequestHandler):
-    """In the pod: `/` is a page, FILES are files, and `/v1/` is an API that knows keys by their digests alone."""
+class Host(Chat, http.server.SimpleHTTPRequestHandler):
+    """In the pod: `/` is a page, FILES are files, and `/v1/` is an API that knows keys by their digests alone, but for
+    the one in OpenAI's form.
+    """
 
-    protocol_version = "HTTP/1.1"
+    keys = "canary-"
     # As servers in earnest do: a body would wait up to 40 ms until its head is acknowledged.
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         if self.path.startswith(FILES):
             super().do_GET()
+        elif self.path == MODELS:
+            self.models()
         else:
             self._answer(200, "hello")
 
     def do_POST(self) -> None:
+        if self.path == CHAT:
+            self.chat()
+            return
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
         shown = self.headers.get("Authorization", "")
         # The API echoes what it was shown, as careless ones do.

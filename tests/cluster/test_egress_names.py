@@ -16,6 +16,7 @@ from cluster.harness.testing import Cluster
 from cluster.operators import python, template
 from sandfleet import AsyncSandbox
 from sandfleet._fleets import port_forward
+from support.client import chat
 
 pytestmark = [pytest.mark.usefixtures("kinds"), pytest.mark.timeout(300)]
 # Speaks with the egress process as an executor would, without an executor's certificate.
@@ -232,6 +233,17 @@ async def test_a_key_is_changed_and_taken_while_a_sandbox_runs(bed: Bed, keyed_s
     await counts(bed, keyed, "502 this session may not reach")
     bed.secret("api", keyed_secret)
     await counts(bed, keyed, digest(keyed_secret))
+
+
+async def test_an_api_in_openais_form_gets_the_key_that_stays_outside(bed: Bed, keyed_secret: str, keyed) -> None:
+    """As a whole, and as a stream that arrives word by word; it refuses another key."""
+    await counts(bed, keyed, digest(keyed_secret))
+    base = "import os\nos.environ['OPENAI_API_KEY'] = os.environ['EXAMPLE_TOKEN']\n"
+    program = f"{base}BASE = 'https://{bed.host}:{TLS_PORT}/v1'\n{chat.TALK}"
+    assert (await keyed.run_code(program)).logs.stdout == chat.ANSWERED
+    bed.secret("api", other := "of-another-account")
+    await counts(bed, keyed, digest(other))
+    assert (await keyed.run_code(program)).logs.stdout == chat.refused(other)
 
 
 async def test_pip_installs_a_wheel_and_a_source_distribution(bed: Bed, keyed_secret: str, keyed) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, Header
 from sandfleet._fleets.embedded import Options, Process
+from support.client import chat
 from support.client.internet import (
     crate,
     debian_package,
@@ -121,12 +122,30 @@ async def test_npm_installs(sandbox: AsyncSandbox, internet: Internet, scheme: s
     assert await done(sandbox, "node -p 'require(\"aside\")'") == "out there\n"
 
 
-@needs("uv")
-async def test_uv_installs(sandbox: AsyncSandbox, internet: Internet) -> None:
-    command = f"uv venv -q /tmp/v && uv pip install -q -p /tmp/v -i https://{internet.secure}/simple outside"
-    assert await done(sandbox, f"{command} && /tmp/v/bin/python -c 'import outside; print(outside.VALUE)'") == (
-        "out there\n"
+UV = Path(os.environ.get("SANDFLEET_CACHE", Path.home() / ".cache/sandfleet"))
+
+
+def uv() -> Path | None:
+    """The folder of the newest uv in the cache, where scripts/uv.sh puts it."""
+    return max((file.parent for file in UV.glob("uv-*/bin/uv")), key=lambda one: one.stat().st_mtime, default=None)
+
+
+@pytest.mark.skipif(uv() is None, reason="uv is not in the cache: make setup brings it")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_uv_installs_a_wheel_and_a_source(fleet: AsyncFleet, internet: Internet, scheme: str) -> None:
+    key = Header("Authorization", "Bearer {key}", key=KEY)
+    made = AsyncSandbox.create(
+        fleet=fleet,
+        egress=[internet.plain, internet.secure],
+        credentials={"host.test": key},
+        mounts={"/mnt/uv": str(uv())},
     )
+    where = internet.plain if scheme == "http" else internet.secure
+    async with await made as sandbox:
+        install = f"/mnt/uv/uv pip install -q -p /tmp/v -i {scheme}://{where}/simple outside inside"
+        shown = "/tmp/v/bin/python -c 'import outside, inside; print(outside.VALUE, inside.VALUE)'"
+        said = await done(sandbox, f"/mnt/uv/uv venv -q /tmp/v && {install} && {shown}")
+        assert said == "out there built here\n"
 
 
 @needs("go")
@@ -263,6 +282,20 @@ async def test_server_sent_events_come_one_by_one(sandbox: AsyncSandbox, interne
     for url in (f"http://{internet.plain}", f"https://{internet.secure}"):
         said = await done(sandbox, f"curl -sSN '{url}/events?600'")
         assert said == "".join(f"data: {number}\n\n" for number in range(600))
+
+
+@pytest.mark.parametrize("key", [KEY, "canary-of-another-key"], ids=["right", "wrong"])
+async def test_an_api_in_openais_form_answers_a_session_whose_key_stays_outside(
+    fleet: AsyncFleet, internet: Internet, key: str
+) -> None:
+    """As a whole, and as a stream that arrives word by word. It refuses another key: then the session learns neither."""
+    header = Header("Authorization", "Bearer {key}", key=key, env="OPENAI_API_KEY")
+    made = AsyncSandbox.create(fleet=fleet, egress=[internet.secure], credentials={"host.test": header})
+    async with await made as sandbox:
+        execution = await sandbox.run_code(f"BASE = 'https://{internet.secure}/v1'\n{chat.TALK}")
+        assert execution.logs.stdout == (chat.ANSWERED if key == KEY else chat.refused(key)), execution.error
+        placeholder = (await sandbox.run_code("os.environ['OPENAI_API_KEY']")).text or ""
+        assert placeholder.startswith("'sandfleet-credential-")
 
 
 # A client of WebSocket in a few lines: through the proxy by CONNECT, as they all do.

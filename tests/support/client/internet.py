@@ -14,6 +14,7 @@ import threading
 import zipfile
 from pathlib import Path
 
+from support.client.chat import CHAT, MODELS, Chat
 from support.wheels import sdist, wheel
 
 GIT_ROOT, PACKAGES = "/git/", "/npm/"
@@ -21,8 +22,7 @@ GIT_ROOT, PACKAGES = "/git/", "/npm/"
 WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Chat, http.server.SimpleHTTPRequestHandler):
     # The password that git's server asks for; empty: it asks for none.
     key = ""
 
@@ -36,7 +36,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         elif self.path == "/endless":
             self._endless()
         elif self.path.startswith("/events?"):
-            self._events(int(self.path.partition("?")[2]))
+            self.events(map(str, range(int(self.path.partition("?")[2]))))
+        elif self.path == MODELS:
+            self.models()
         elif self.headers.get("Upgrade") == "websocket":
             self._websocket()
         else:
@@ -45,6 +47,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def do_POST(self):
         if self.path.startswith(GIT_ROOT):
             self._git()
+            return
+        if self.path == CHAT:
+            self.chat()
             return
         body = self.rfile.read(int(self.headers["Content-Length"]))
         answer = f"{self.headers['Host']} {self.headers.get('Authorization', '-')} {body.decode()}".encode()
@@ -100,17 +105,6 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         """The address of this server, as its client names it."""
         scheme = "https" if hasattr(self.connection, "version") else "http"
         return f"{scheme}://{self.headers['Host']}"
-
-    def _events(self, count):
-        """Server-sent events, each flushed by itself."""
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for number in range(count):
-            event = f"data: {number}\n\n"
-            self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
-        self.wfile.write(b"0\r\n\r\n")
 
     def _endless(self):
         """Says that much is to come, and a few bytes of it, until its client has gone."""
@@ -264,7 +258,7 @@ def serving(folder, tls=None, key=""):
         def __init__(self, *args):
             super().__init__(*args, directory=str(folder))
 
-    Handler.key = key
+    Handler.key = Handler.keys = key
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if tls is not None:
