@@ -17,7 +17,7 @@ from sandfleet_operator.api.egress import parse
 from sandfleet_operator.api.networks import network
 from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.outside import Outside, Ways
-from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.peer import SocketPeer
 from sandfleet_operator.fleet.egress.serve import Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Sessions
 from sandfleet_operator.fleet.egress.tls import new_authority
@@ -97,16 +97,21 @@ class Bed:
             self.path, self.framed = Path(folder) / "e.sock", Path(folder) / "framed.sock"
             egress, self.accepted = Egress(self.sessions, self.outside), 0
 
-            async def connected(reader, writer):
-                self.accepted += 1
-                await egress.serve(Peer(reader, writer))
+            loop, tasks = asyncio.get_running_loop(), set()
 
-            async def pieces(reader, writer):
+            def taken(peer):
                 self.accepted += 1
-                await egress.serve(FramedPeer(Peer(reader, writer)))
+                tasks.add(task := loop.create_task(egress.serve(peer)))
+                task.add_done_callback(tasks.discard)
 
-            ways = ((connected, self.path), (pieces, self.framed))
-            servers = [await asyncio.start_unix_server(*way) for way in ways]
+            def socket_peer():
+                return SocketPeer(taken)
+
+            def framed_peer():
+                return SocketPeer(lambda peer: taken(FramedPeer(peer)))
+
+            ways = ((socket_peer, self.path), (framed_peer, self.framed))
+            servers = [await loop.create_unix_server(*way) for way in ways]
             try:
                 yield self
             finally:

@@ -17,8 +17,8 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.fleet.egress.framed import FramedPeer
 from sandfleet_operator.fleet.egress.lists import Lists, Secrets
-from sandfleet_operator.fleet.egress.outside import READ_AHEAD, RESOLVER, Outside, Ways, looked_up_as_it_is
-from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.outside import RESOLVER, Outside, Ways, looked_up_as_it_is
+from sandfleet_operator.fleet.egress.peer import Peer, SocketPeer
 from sandfleet_operator.fleet.egress.serve import BACKLOG, Egress
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
 from sandfleet_operator.fleet.egress.tls import TlsPeer, load
@@ -92,13 +92,14 @@ class Port:
         self._context: ssl.SSLContext | None = None
         # Handshakes that are not over, by the address of the other end.
         self._shaking: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, authority: bytes, pair: tuple[bytes, bytes]) -> int:
         """Connections that are there go on. Returns the port. Raises OSError."""
         self.close()
         self._context = server_context(authority, pair)
-        self._server = await asyncio.start_server(
-            self._connected, self._host, self._port, limit=READ_AHEAD, backlog=BACKLOG
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: SocketPeer(self._connected), self._host, self._port, backlog=BACKLOG
         )
         self._port = int(self._server.sockets[0].getsockname()[1])
         return self._port
@@ -107,9 +108,13 @@ class Port:
         if self._server is not None:
             self._server.close()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer, context = Peer(reader, writer), self._context
-        address = str((writer.get_extra_info("peername") or ("",))[0])
+    def _connected(self, peer: SocketPeer) -> None:
+        self._tasks.add(task := asyncio.ensure_future(self._serve(peer)))
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, peer: SocketPeer) -> None:
+        context = self._context
+        address = str((peer.transport.get_extra_info("peername") or ("",))[0])
         if self._shaking[address] >= MOST_OF_ADDRESS or self._shaking.total() >= MOST_SHAKING or context is None:
             peer.abort()
             return

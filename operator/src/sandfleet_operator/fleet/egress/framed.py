@@ -22,14 +22,10 @@ class FramedPeer(Peer):
 
     def __init__(self, below: Peer) -> None:
         self.below = below
-        self._ahead = b""
         # Also after a read that was cancelled: then the place of the next length is lost.
         self._is_within = False
 
-    async def read(self) -> bytes:
-        if self._ahead:
-            data, self._ahead = self._ahead, b""
-            return data
+    async def _next(self) -> bytes:
         if self._is_over:
             return b""
         self._is_within = True
@@ -51,17 +47,8 @@ class FramedPeer(Peer):
         self.say({"again": True})
         return FramedPeer(self.below)
 
-    async def line(self, most: int) -> bytes:
-        data = b""
-        while b"\n" not in data:
-            if len(data) > most:
-                raise ValueError("the line is too long")
-            if not (piece := await self.read()):
-                raise EOFError
-            data += piece
-        found, _, rest = data.partition(b"\n")
-        self.unread(rest)
-        return found
+    def send(self, data: bytes) -> None:
+        self.below.send(len(data).to_bytes(LENGTH_BYTES) + data)
 
     async def write(self, data: bytes) -> None:
         await self.below.write(len(data).to_bytes(LENGTH_BYTES) + data)

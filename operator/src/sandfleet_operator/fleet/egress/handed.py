@@ -5,13 +5,13 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
 from sandfleet_operator.cluster.tasks import readable
-from sandfleet_operator.fleet.egress.outside import READ_AHEAD
-from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.peer import Peer, SocketPeer
 
 MAX_GREETING = 4096
 GREETING_SECONDS = 10.0
@@ -23,15 +23,18 @@ RESET_AT_CLOSE, CLOSE = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 
 Say = Callable[[Mapping[str, Any]], None]
 # Serves a program of the session.
-Serve = Callable[[str, Peer], Awaitable[None]]
+Serve = Callable[[str, Peer], Coroutine[Any, Any, None]]
 
 
-class HandedPeer(Peer):
+class HandedPeer(SocketPeer):
     """A program's own connection. If this process ends in the middle, the program sees a reset."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, say: Say) -> None:
-        super().__init__(reader, writer)
+    def __init__(self, begin: Callable[[SocketPeer], None], say: Say) -> None:
+        super().__init__(begin)
         self._say = say
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
         self._linger(RESET_AT_CLOSE)
 
     def say(self, report: Mapping[str, Any]) -> None:
@@ -47,13 +50,13 @@ class HandedPeer(Peer):
 
     def close(self) -> None:
         # One that was aborted is closed in the next turn, and stays a reset.
-        if not self._writer.is_closing():
+        if not self.transport.is_closing():
             self._linger(CLOSE)
             super().close()
 
     def _linger(self, option: bytes) -> None:
         with contextlib.suppress(OSError):
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
 
 
 async def serve(listener: socket.socket, serve_program: Serve) -> None:
@@ -83,23 +86,16 @@ async def _executor(sock: socket.socket, serve_program: Serve) -> None:
         reader, writer = await asyncio.open_connection(sock=sock)
         # From here on its transport owns it, and would meet its number again at another one.
         close, numbers = writer.transport.abort, count()
+        loop = asyncio.get_running_loop()
 
-        async def connected(program: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-            number, task = next(numbers), asyncio.current_task()
-            assert task is not None
+        def connected(peer: SocketPeer) -> None:
+            programs.add(task := loop.create_task(serve_program(session_id, peer)))
+            task.add_done_callback(programs.discard)
 
-            def say(report: Mapping[str, Any]) -> None:
-                # An executor that does not listen misses some.
-                if writer.transport.get_write_buffer_size() < MOST_UNSAID:
-                    writer.write(json.dumps({"id": number, **report}, separators=(",", ":")).encode("ascii") + b"\n")
+        def program() -> SocketPeer:
+            return HandedPeer(connected, partial(_say, writer, next(numbers)))
 
-            programs.add(task)
-            try:
-                await serve_program(session_id, HandedPeer(program, answers, say))
-            finally:
-                programs.discard(task)
-
-        async with await asyncio.start_server(connected, sock=handed, limit=READ_AHEAD, backlog=BACKLOG):
+        async with await loop.create_server(program, sock=handed, backlog=BACKLOG):
             handed = None
             # It says nothing more.
             await reader.read(1)
@@ -112,6 +108,12 @@ async def _executor(sock: socket.socket, serve_program: Serve) -> None:
             handed.close()
         for task in tuple(programs):
             task.cancel()
+
+
+def _say(writer: asyncio.StreamWriter, number: int, report: Mapping[str, Any]) -> None:
+    """Tells an executor of its connection of this number. One that does not listen misses some."""
+    if writer.transport.get_write_buffer_size() < MOST_UNSAID:
+        writer.write(json.dumps({"id": number, **report}, separators=(",", ":")).encode("ascii") + b"\n")
 
 
 async def _greeting(sock: socket.socket) -> tuple[str, socket.socket]:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from sandfleet_operator.api.networks import Network
-from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.peer import Peer, SocketPeer
 from sandfleet_operator.fleet.egress.sessions import Connection, Session
 from sandfleet_operator.plan.egress import addresses
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
@@ -24,7 +24,6 @@ RESOLVER = {"RES_OPTIONS": "timeout:2 attempts:2"}
 # Addresses of one name that are looked at, those that are tried, and the seconds for each.
 MOST_FOUND, MOST_ADDRESSES = 64, 4
 CONNECT_SECONDS = 5.0
-READ_AHEAD = 256 << 10
 # The words of a resolver for a name that has no address; with others it could not learn that.
 NO_ADDRESS = (socket.EAI_NONAME, socket.EAI_NODATA)
 
@@ -149,12 +148,11 @@ class Outside:
         for address in found:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    reader, writer = await asyncio.open_connection(address, place.port, limit=READ_AHEAD)
+                    _, outer = await asyncio.get_running_loop().create_connection(SocketPeer, address, place.port)
             except TimeoutError:
                 why = Why.TIMED_OUT
             except OSError:
                 why = Why.UNREACHABLE
             else:
-                writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return address, Peer(reader, writer)
+                return address, outer
         raise RefusedError(why, place)

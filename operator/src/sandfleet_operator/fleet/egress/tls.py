@@ -30,7 +30,6 @@ class TlsPeer(Peer):
     def __init__(self, below: Peer, context: ssl.SSLContext, server_name: str = "") -> None:
         """`server_name`: of the server that is connected to; empty: this side is the server."""
         self._below = below
-        self._ahead = b""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=not server_name, server_hostname=server_name or None
@@ -51,10 +50,7 @@ class TlsPeer(Peer):
         """The other end's, once it was checked."""
         return dict(self._tls.getpeercert() or {})
 
-    async def read(self) -> bytes:
-        if self._ahead:
-            data, self._ahead = self._ahead, b""
-            return data
+    async def _next(self) -> bytes:
         try:
             return await self._until(lambda: self._tls.read(PIECE_BYTES))
         except ssl.SSLZeroReturnError:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from sandfleet_operator.api.egress import canonical
-from sandfleet_operator.fleet.egress.peer import Peer, carry
+from sandfleet_operator.fleet.egress.peer import Peer, carrying
 from sandfleet_operator.fleet.egress.sessions import Connection
 from sandfleet_operator.plan.egress import hello
 from sandfleet_operator.plan.egress.refusals import Place, RefusedError, Why
@@ -41,8 +41,8 @@ async def run(inner: Peer, connection: Connection, http: Serve, https: Serve) ->
     connection.sent(len(first))
     await outer.write(first)
     both: set[Work] = {
-        asyncio.ensure_future(carry(inner, outer, connection.sent)),
-        asyncio.ensure_future(carry(outer, inner, connection.received)),
+        carrying(inner, outer, connection.sent),
+        carrying(outer, inner, connection.received),
     }
     async with asyncio.timeout(bounds.longest), ended(both):
         await until_idle(both, set(), connection, bounds.idle)

@@ -5,12 +5,13 @@ import contextlib
 import json
 import random
 import socket
+import unittest.mock
 
 import pytest
 from sandfleet_executor.effects.egress import dial
 from sandfleet_executor.effects.egress.carrying import Outer, Program
 from sandfleet_executor.effects.egress.way_out import WayOut
-from sandfleet_operator.fleet.egress import framed, peer, sessions
+from sandfleet_operator.fleet.egress import peer, sessions
 from sandfleet_operator.fleet.egress.framed import END, REPORT, FramedPeer
 from support.operator.egress_bed import Bed, Client, Server, serving
 
@@ -258,13 +259,15 @@ async def test_a_program_that_goes_on_after_it_was_refused_costs_its_connection(
 
 async def test_after_a_read_that_was_given_up_no_greeting_is_taken():
     """The place of the next length is lost then: bytes of the program would be read as lengths."""
-    reader = asyncio.StreamReader()
-    mine = FramedPeer(framed.Peer(reader, None))
+    below = peer.SocketPeer()
+    below.connection_made(unittest.mock.create_autospec(asyncio.Transport, instance=True))
+    mine = FramedPeer(below)
     reading = asyncio.ensure_future(mine.read())
-    reader.feed_data(b"\0\0\0")
+    await asyncio.sleep(0)
+    below.data_received(b"\0\0\0")
     await asyncio.sleep(0)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
-    reader.feed_data(END)
+    below.data_received(END)
     mine._has_sent_end = True
     assert not await mine.has_ended()
