@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cluster.harness.layout import cache
 from sandfleet import AsyncFleet, AsyncSandbox, Header
 from sandfleet._fleets.embedded import Options, Process
 from support.client import chat
@@ -122,12 +123,9 @@ async def test_npm_installs(sandbox: AsyncSandbox, internet: Internet, scheme: s
     assert await done(sandbox, "node -p 'require(\"aside\")'") == "out there\n"
 
 
-UV = Path(os.environ.get("SANDFLEET_CACHE", Path.home() / ".cache/sandfleet"))
-
-
 def uv() -> Path | None:
     """The folder of the newest uv in the cache, where scripts/uv.sh puts it."""
-    return max((file.parent for file in UV.glob("uv-*/bin/uv")), key=lambda one: one.stat().st_mtime, default=None)
+    return max((file.parent for file in cache().glob("uv-*/bin/uv")), key=lambda one: one.stat().st_mtime, default=None)
 
 
 @pytest.mark.skipif(uv() is None, reason="uv is not in the cache: make setup brings it")
@@ -288,7 +286,7 @@ async def test_server_sent_events_come_one_by_one(sandbox: AsyncSandbox, interne
 async def test_an_api_in_openais_form_answers_a_session_whose_key_stays_outside(
     fleet: AsyncFleet, internet: Internet, key: str
 ) -> None:
-    """As a whole, and as a stream that arrives word by word. It refuses another key: then the session learns neither."""
+    """As a whole, and as a stream that arrives word by word. It refuses another key, and the session learns neither."""
     header = Header("Authorization", "Bearer {key}", key=key, env="OPENAI_API_KEY")
     made = AsyncSandbox.create(fleet=fleet, egress=[internet.secure], credentials={"host.test": header})
     async with await made as sandbox:

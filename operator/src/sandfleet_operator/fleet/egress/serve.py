@@ -30,6 +30,7 @@ from sandfleet_operator.fleet.egress.http import Front
 from sandfleet_operator.fleet.egress.outside import RESOLVER, Outside, Ways
 from sandfleet_operator.fleet.egress.peer import Peer
 from sandfleet_operator.fleet.egress.sessions import Bounds, Session, Sessions
+from sandfleet_operator.plan.egress.refusals import Why
 
 MAX_FIRST_LINE = 4096
 MAX_LINE_BYTES = 1 << 20
@@ -101,7 +102,11 @@ class Egress:
 
     async def _session(self, said: dict[str, Any], peer: Peer) -> Session | None:
         found = await self._find(said, peer)
-        if found is None or self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
+        if found is None:
+            return None
+        if self._sessions.is_full or len(found.tasks) >= found.bounds.per_session:
+            # Without a word to the program: it would cost as much as to serve it.
+            found.row("", 0, Why.TOO_MANY.value).connections += 1
             return None
         return found
 

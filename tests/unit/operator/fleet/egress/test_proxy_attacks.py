@@ -317,6 +317,7 @@ async def test_a_session_that_opens_connections_without_end_leaves_room_for_othe
             answer = await asyncio.wait_for(other.reader.read(1000), 20)
         assert answer.startswith(b"HTTP/1.1 200 ") is (bound == 16)
         assert len(bed.sessions.find("s").tasks) == min(bound, 100)
+        assert bed.refused() == {"TooMany": len(clients) - min(bound, 100)}
         bed.sessions.end("other")
 
 
