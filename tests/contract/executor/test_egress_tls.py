@@ -230,7 +230,7 @@ async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(be
 async def test_an_executor_without_a_certificate_does_not_connect(bed, page):
     identity = bed.identity("uid-a", signed=False)
     with pytest.raises(OSError, match="no certificate yet"):
-        await bed.way("uid-a", identity=identity).connect("session")
+        await bed.way("uid-a", identity=identity).connect()
 
 
 @pytest.mark.parametrize("impostor", ["another name", "another authority"])
@@ -241,10 +241,10 @@ async def test_an_executor_tells_an_impostor_nothing(bed, page, impostor):
         await bed.open(authority=Authority.new(now().timestamp()))
     way = bed.way("uid-a")
     with pytest.raises(OSError, match="another one answers"):
-        await way.connect("session")
+        await way.connect()
     # The control.
     await bed.open()
-    outer = await bed.way("uid-a").connect("session")
+    outer = await bed.way("uid-a").connect()
     outer.close()
 
 
@@ -334,7 +334,7 @@ async def test_an_unused_session_is_forgotten_and_asked_for_again(bed, page):
 
 async def opened(way):
     """A connection, and the port of its own end."""
-    outer = await way.connect("")
+    outer = await way.connect()
     return outer, port_of(outer)
 
 
@@ -452,10 +452,9 @@ async def test_small_pieces_go_to_the_program_at_once(bed, page, monkeypatch):
     delays = []
 
     class Watched(way_out.Program):
-        def connection_made(self, transport):
-            sock = transport.get_extra_info("socket")
+        def __init__(self, sock, *more):
+            super().__init__(sock, *more)
             delays.append(not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            super().connection_made(transport)
 
     monkeypatch.setattr(way_out, "Program", Watched)
     assert (await bed.said(bed.way("uid-a"), "a.example", page)).startswith(HELLO)

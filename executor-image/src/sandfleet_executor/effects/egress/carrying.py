@@ -10,54 +10,48 @@ import time
 from collections.abc import Callable
 
 from sandfleet_executor.core.egress.contacts import Line
-from sandfleet_executor.core.egress.pieces import AGAIN, END, Kind, Pieces, piece
+from sandfleet_executor.core.egress.pieces import AGAIN, END, PIECE_BYTES, Kind, Pieces, piece
 from sandfleet_executor.effects.network.tunnels import RESET_AT_CLOSE
 
 # After both directions have ended, until the egress process takes another greeting.
 SETTLING_SECONDS = 10.0
+# A program that says nothing for so long is announced: the egress process waits a minute for that.
+SILENT_SECONDS = 10.0
 
 
-class Program(asyncio.Protocol):
-    """A connection of a program of the session. It is not read until it is carried."""
+class Program:
+    """A connection of a program of the session. It is not read until it is carried.
 
-    transport: asyncio.Transport
+    A system call takes a while in a pod, so it has no transport of asyncio, which makes twice as many.
+    """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, sock: socket.socket, line: Line, over: Callable[["Program"], None]) -> None:
+        """`over` is called with it once both have said all, or one is gone."""
+        # Pieces of a handshake would wait 40 ms for the program's acknowledgement of the piece before.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
         self._line = line
+        self._over = over
+        self._loop = asyncio.get_running_loop()
         self._outer: Outer | None = None
-        self._is_carried = False
-        # asyncio of Python 3.11.2 reads on after a pause in `connection_made`.
-        self._early = b""
-        # No more comes from it.
-        self.has_ended = False
-        # Both have said all, or one is gone.
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.pause_reading()
+        # For the program, which takes no more for now.
+        self._unsent = bytearray()
+        # No more comes from it; no more goes to it.
+        self.has_ended = self._is_told = False
+        self.is_over = False
 
     def carry(self, outer: "Outer") -> None:
         self._outer = outer
-        self._is_carried = True
         outer.begin(self)
-        if self._early:
-            outer.write(self._early)
-            self._early = b""
-        if self.has_ended:
-            outer.end()
-        else:
-            self.go_on()
+        self.go_on()
 
     def wait(self) -> None:
         """The egress process does not take more for now."""
-        if not self.has_ended:
-            self.transport.pause_reading()
+        self._loop.remove_reader(self._sock)
 
     def go_on(self) -> None:
-        if not self.has_ended:
-            self.transport.resume_reading()
+        if not self.has_ended and not self.is_over:
+            self._loop.add_reader(self._sock, self._read)
 
     def hear(self, report: bytes) -> None:
         """Raises ValueError."""
@@ -65,63 +59,88 @@ class Program(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         self._line.received(len(data))
-        self.transport.write(data)
+        if not self._unsent:
+            data = data[self._sent(data) :]
+        if not data or self.is_over:
+            return
+        if not self._unsent:
+            self._loop.add_writer(self._sock, self._go_on_writing)
+            if self._outer is not None:
+                self._outer.transport.pause_reading()
+        self._unsent += data
 
     def end(self) -> None:
-        with contextlib.suppress(OSError):
-            self.transport.write_eof()
+        """No more is written."""
+        self._is_told = True
+        # One that has said all is closed in this turn.
+        if not self._unsent and not self.has_ended:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_WR)
 
     def leave(self) -> None:
         """Both directions have ended, or the outer one is gone that had said all."""
         self._outer = None
-        if self.has_ended:
-            self.transport.close()
-            self._is_over()
+        if self.has_ended and not self._unsent:
+            self._close()
 
     def reset(self) -> None:
         """The program sees that not all was said."""
         outer, self._outer = self._outer, None
         if outer is not None:
             outer.abort()
-        if not self.transport.is_closing():
+        if not self.is_over:
             with contextlib.suppress(OSError):
-                sock = self.transport.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
-            self.transport.abort()
-        self._is_over()
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+            self._close()
 
-    def data_received(self, data: bytes) -> None:
-        self._line.sent(len(data))
-        if not self._is_carried:
-            self._early += data
-            # A second pause alone would do nothing.
-            self.transport.resume_reading()
-            self.transport.pause_reading()
-        elif self._outer is not None:
-            self._outer.write(data)
-
-    def eof_received(self) -> bool:
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(PIECE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.reset()
+            return
+        if data:
+            self._line.sent(len(data))
+            if self._outer is not None:
+                self._outer.write(data)
+            return
         self.has_ended = True
+        self._loop.remove_reader(self._sock)
         if self._outer is not None:
             self._outer.end()
-        elif self._is_carried:
+        else:
             self.leave()
-        return True
 
-    def pause_writing(self) -> None:
-        if self._outer is not None:
-            self._outer.transport.pause_reading()
+    def _sent(self, data: bytes | bytearray) -> int:
+        """Writes as much as there is room for."""
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.reset()
+            return 0
 
-    def resume_writing(self) -> None:
+    def _go_on_writing(self) -> None:
+        del self._unsent[: self._sent(self._unsent)]
+        if self._unsent or self.is_over:
+            return
+        self._loop.remove_writer(self._sock)
         if self._outer is not None:
             self._outer.transport.resume_reading()
+        elif self.has_ended:
+            self._close()
+        if self._is_told:
+            self.end()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it is gone changes nothing
-        self.reset()
-
-    def _is_over(self) -> None:
-        if not self.over.done():
-            self.over.set_result(None)
+    def _close(self) -> None:
+        self.is_over = True
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        self._over(self)
 
 
 class Outer(asyncio.Protocol):
@@ -135,6 +154,8 @@ class Outer(asyncio.Protocol):
         """`free` is called with it when it may carry another program's."""
         self._free = free
         self._pieces = Pieces()
+        # It goes with the first bytes of its program.
+        self._greeting = b""
         self._program: Program | None = None
         self._has_sent_end = self._has_heard_end = False
         # It ends then, unless something happens before.
@@ -159,15 +180,25 @@ class Outer(asyncio.Protocol):
 
     def greet(self, line: bytes) -> None:
         """The first piece of each program's."""
-        self.transport.write(piece(line))
+        self._greeting = piece(line)
+        self._loop.call_later(SILENT_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Sends the greeting ahead of the first bytes."""
+        if (greeting := self._greeted()) and not self.is_over:
+            self.transport.write(greeting)
 
     def write(self, data: bytes) -> None:
-        self.transport.write(piece(data))
+        self.transport.write(self._greeted() + piece(data))
 
     def end(self) -> None:
-        self.transport.write(END)
+        self.transport.write(self._greeted() + END)
         self._has_sent_end = True
         self._settle()
+
+    def _greeted(self) -> bytes:
+        greeting, self._greeting = self._greeting, b""
+        return greeting
 
     def close(self) -> None:
         self.limit(None)

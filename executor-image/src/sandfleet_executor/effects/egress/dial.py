@@ -30,8 +30,23 @@ class Way(ABC):
         self._kept: list[Outer] = []
 
     @abstractmethod
-    async def connect(self, session_id: str) -> Outer:
-        """A connection of the session, for one program. Raises OSError."""
+    async def connect(self) -> Outer:
+        """A new connection, for one program. Raises OSError."""
+
+    @property
+    @abstractmethod
+    def greeting(self) -> bytes:
+        """The line by which the egress process knows whose a connection is."""
+
+    def kept(self) -> Outer | None:
+        """The connection that was kept last, if there is any."""
+        while self._kept:
+            outer = self._kept.pop()
+            outer.limit(None)
+            if not outer.is_over:
+                outer.greet(self.greeting)
+                return outer
+        return None
 
     def close(self) -> None:
         """Ends what no program uses."""
@@ -47,15 +62,6 @@ class Way(ABC):
         else:
             outer.limit(KEPT_SECONDS)
             self._kept.append(outer)
-
-    def _taken(self) -> Outer | None:
-        """The one that was kept last, if there is any. It has to be greeted."""
-        while self._kept:
-            outer = self._kept.pop()
-            outer.limit(None)
-            if not outer.is_over:
-                return outer
-        return None
 
 
 class TlsWay(Way):
@@ -84,10 +90,7 @@ class TlsWay(Way):
         self._ready: asyncio.Task[Outer] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
 
-    async def connect(self, session_id: str) -> Outer:  # noqa: ARG002 - the certificate says it
-        if (outer := self._taken()) is not None:
-            outer.greet(self._greeting)
-            return outer
+    async def connect(self) -> Outer:
         outer = await self._made_ahead() or await self._greeted()
         if self._ready is None:
             self._ready = asyncio.ensure_future(self._greeted())
@@ -128,13 +131,17 @@ class TlsWay(Way):
         if not shown or not vouched(shown, self._authority, self._now()):
             outer.abort()
             raise OSError("cannot reach the egress process: another one answers at its address")
-        outer.greet(self._greeting)
+        outer.greet(self.greeting)
+        # Its program may be long in coming.
+        outer.flush()
         return outer
 
     @property
-    def _greeting(self) -> bytes:
-        """Says where the fleet finds the pod that the certificate names."""
-        return _greeting({"pod": self._pod})
+    def greeting(self) -> bytes:
+        """Says where the fleet finds the pod that the certificate names. Egress processes of earlier releases send no
+        reports, and close the connection.
+        """
+        return json.dumps({"pod": self._pod, "reports": True, "again": True}).encode("ascii") + b"\n"
 
     def _tls(self) -> ssl.SSLContext:
         """Raises OSError."""
@@ -165,8 +172,3 @@ def vouched(shown: bytes, authority: ec.EllipticCurvePublicKey, now: dt.datetime
     if list(names) != [x509.DNSName(SERVER_NAME)]:
         return False
     return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc
-
-
-def _greeting(said: dict[str, object]) -> bytes:
-    """The first line on a connection. An egress process of an earlier release sends no reports, and closes it."""
-    return json.dumps({**said, "reports": True, "again": True}).encode("ascii") + b"\n"

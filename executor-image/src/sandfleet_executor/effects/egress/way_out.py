@@ -3,13 +3,11 @@ machine's, each connection is carried to it, without reading a byte.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from sandfleet_executor.core.egress.contacts import Contacts, Line
 from sandfleet_executor.core.egress.variables import PORT
@@ -40,8 +38,10 @@ class WayOut:
         self._listener: socket.socket | None = None
         self._session_id = ""
         self._is_shut = path is None
-        self._serving: asyncio.Task[Any] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        # Undoes `_begin`.
+        self._stop: Callable[[], object] | None = None
+        self._programs: dict[Program, Line] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         # Of hosts with credentials; each namespace has it in a file.
         self._authority = b""
 
@@ -78,7 +78,7 @@ class WayOut:
 
     def renew(self) -> None:
         """There is a new session namespace. Its network may be the one that is listened in already."""
-        if self._is_own_network and self._serving is not None:
+        if self._is_own_network and self._stop is not None:
             self._trust()
 
     def _trust(self) -> None:
@@ -87,13 +87,13 @@ class WayOut:
 
     def _begin(self) -> None:
         """In a namespace in which no code has run yet."""
-        if self._listener is None or self._serving is not None:
+        if self._listener is None or self._stop is not None:
             return
         self._trust()
         if self._handing is not None:
-            self._serving = asyncio.ensure_future(self._handing.run(self._session_id, self._listener))
+            self._stop = asyncio.ensure_future(self._handing.run(self._session_id, self._listener)).cancel
         else:
-            self._serving = asyncio.ensure_future(self._accept(self._listener))
+            self._accepting(self._listener)
 
     def shut(self) -> None:
         """The session has no way out: its port is closed."""
@@ -101,51 +101,60 @@ class WayOut:
         self._end()
 
     def _end(self) -> None:
-        for task in (self._serving, *self._tasks):
-            if task is not None:
-                task.cancel()
-        self._serving = None
+        if self._stop is not None:
+            self._stop()
+        self._stop = None
+        listener, self._listener = self._listener, None
+        for task in self._tasks:
+            task.cancel()
+        for program in tuple(self._programs):
+            program.reset()
         if self._way is not None:
             self._way.close()
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if listener is not None:
+            listener.close()
 
-    async def _accept(self, listener: socket.socket) -> None:
-        room = asyncio.Semaphore(MOST)
-        while True:
-            await room.acquire()
-            try:
-                sock, _ = await asyncio.get_running_loop().sock_accept(listener)
-            except OSError:
-                # No descriptors are left: they come back as connections end.
-                room.release()
-                await asyncio.sleep(0.1)
-                continue
-            # Pieces of a handshake would wait 40 ms for the program's acknowledgement of the piece before.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = asyncio.ensure_future(self._carried(sock))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._over, room))
+    def _accepting(self, listener: socket.socket) -> None:
+        """Accepts from now on, unless there are too many."""
+        loop = asyncio.get_running_loop()
+        self._stop = partial(loop.remove_reader, listener)
+        if len(self._programs) < MOST:
+            loop.add_reader(listener, self._accept, listener)
 
-    def _over(self, room: asyncio.Semaphore, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        room.release()
-
-    async def _carried(self, sock: socket.socket) -> None:
-        assert self._way is not None
-        line = Line(self.contacts)
-        program, loop = Program(line), asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: program, sock)
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            # Where the egress process is away, the program sees a reset.
-            with contextlib.suppress(OSError):
-                program.carry(await self._way.connect(self._session_id))
-                await program.over
-        finally:
-            line.end(time.time_ns())
-            if not program.over.done() or program.over.cancelled():
-                program.reset()
+            sock, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            # No descriptors are left: they come back as connections end.
+            asyncio.get_running_loop().remove_reader(listener)
+            later = asyncio.get_running_loop().call_later(0.1, self._accepting, listener)
+            self._stop = later.cancel
+            return
+        assert self._way is not None
+        program = Program(sock, line := Line(self.contacts), self._over)
+        self._programs[program] = line
+        if len(self._programs) >= MOST:
+            asyncio.get_running_loop().remove_reader(listener)
+        if (outer := self._way.kept()) is not None:
+            program.carry(outer)
+        else:
+            self._tasks.add(task := asyncio.ensure_future(self._carry(program)))
+            task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, program: Program) -> None:
+        assert self._way is not None
+        try:
+            program.carry(await self._way.connect())
+        except OSError:
+            # The egress process is away.
+            program.reset()
+
+    def _over(self, program: Program) -> None:
+        self._programs.pop(program).end(time.time_ns())
+        if self._listener is not None and len(self._programs) == MOST - 1:
+            self._accepting(self._listener)
 
 
 def _listening() -> socket.socket:

@@ -8,8 +8,8 @@ import socket
 import unittest.mock
 
 import pytest
-from sandfleet_executor.effects.egress import dial
-from sandfleet_executor.effects.egress.carrying import Outer, Program
+from sandfleet_executor.effects.egress import carrying, dial
+from sandfleet_executor.effects.egress.carrying import Outer
 from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.fleet.egress import peer, sessions
 from sandfleet_operator.fleet.egress.framed import END, REPORT, FramedPeer
@@ -42,11 +42,12 @@ class SocketWay(dial.Way):
         super().__init__()
         self._path = path
 
-    async def connect(self, session_id):
-        if (outer := self._taken()) is None:
-            loop = asyncio.get_running_loop()
-            _, outer = await loop.create_unix_connection(lambda: Outer(self.take_back), self._path)
-        outer.greet(dial._greeting({"session": session_id}))
+    greeting = b'{"session": "s", "reports": true, "again": true}\n'
+
+    async def connect(self):
+        loop = asyncio.get_running_loop()
+        _, outer = await loop.create_unix_connection(lambda: Outer(self.take_back), self._path)
+        outer.greet(self.greeting)
         return outer
 
 
@@ -108,22 +109,46 @@ async def test_programs_one_after_the_other_share_a_connection_and_each_is_a_con
 
 
 async def test_what_a_program_says_before_it_is_carried_is_not_lost(monkeypatch):
-    """As under Python 3.11.2, whose asyncio reads on after a pause in `connection_made`."""
-
-    def connection_made(self, transport):
-        self.transport = transport
-
-    monkeypatch.setattr(Program, "connection_made", connection_made)
-
-    async def slowly(self, session_id):
+    async def slowly(self):
         for _ in range(50):
             await asyncio.sleep(0)
-        return await connect(self, session_id)
+        return await connect(self)
 
     connect = SocketWay.connect
     monkeypatch.setattr(SocketWay, "connect", slowly)
     async with serving(Echo()) as port, Bed([f"a.test:{port}"]).listening() as bed, executor(bed) as (program, _):
         assert await asked(program, f"a.test:{port}", "/early") == b"/early" * 50
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+async def test_a_program_that_reads_late_gets_all_of_a_long_answer(ends_first):
+    """Also one that has said all before."""
+    long = b"x" * (8 << 20)
+    server = Server(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(long), long))
+    async with serving(server) as port, Bed([f"a.test:{port}"]).listening() as bed, executor(bed) as (program, out):
+        async with program() as client:
+            client.writer.write(get(f"a.test:{port}", "/"))
+            if ends_first:
+                client.writer.write_eof()
+            while not (held := [len(one._unsent) for one in out._programs]) or not held[0]:
+                await asyncio.sleep(0.01)
+            # What waits here is bounded, since the egress process is not read meanwhile.
+            assert held[0] < len(long) // 2
+            assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            assert await asyncio.wait_for(client.reader.readexactly(len(long)), 20) == long
+        while out._programs:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_program_that_says_nothing_is_announced_in_a_while(monkeypatch):
+    """On a connection that was kept, whose greeting waits for the first bytes."""
+    monkeypatch.setattr(carrying, "SILENT_SECONDS", 0.01)
+    async with serving(Echo()) as port, Bed([f"a.test:{port}"]).listening() as bed, executor(bed) as (program, _):
+        await asked(program, f"a.test:{port}", "/x")
+        await idle(bed)
+        async with program():
+            while not bed.sessions.find("s").tasks:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_kept_connection_ends_with_its_session_and_is_not_used():
