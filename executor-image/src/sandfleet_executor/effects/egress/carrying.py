@@ -30,6 +30,8 @@ class Program:
         # Pieces of a handshake would wait 40 ms for the program's acknowledgement of the piece before.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
+        # asyncio asks for the addresses of a socket that it does not know yet, to say them in an error.
+        self._fd = sock.fileno()
         self._line = line
         self._over = over
         self._loop = asyncio.get_running_loop()
@@ -47,11 +49,12 @@ class Program:
 
     def wait(self) -> None:
         """The egress process does not take more for now."""
-        self._loop.remove_reader(self._sock)
+        if not self.is_over:
+            self._loop.remove_reader(self._fd)
 
     def go_on(self) -> None:
         if not self.has_ended and not self.is_over:
-            self._loop.add_reader(self._sock, self._read)
+            self._loop.add_reader(self._fd, self._read)
 
     def hear(self, report: bytes) -> None:
         """Raises ValueError."""
@@ -64,7 +67,7 @@ class Program:
         if not data or self.is_over:
             return
         if not self._unsent:
-            self._loop.add_writer(self._sock, self._go_on_writing)
+            self._loop.add_writer(self._fd, self._go_on_writing)
             if self._outer is not None:
                 self._outer.transport.pause_reading()
         self._unsent += data
@@ -107,7 +110,7 @@ class Program:
                 self._outer.write(data)
             return
         self.has_ended = True
-        self._loop.remove_reader(self._sock)
+        self._loop.remove_reader(self._fd)
         if self._outer is not None:
             self._outer.end()
         else:
@@ -127,7 +130,7 @@ class Program:
         del self._unsent[: self._sent(self._unsent)]
         if self._unsent or self.is_over:
             return
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_writer(self._fd)
         if self._outer is not None:
             self._outer.transport.resume_reading()
         elif self.has_ended:
@@ -137,8 +140,8 @@ class Program:
 
     def _close(self) -> None:
         self.is_over = True
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         self._sock.close()
         self._over(self)
 
