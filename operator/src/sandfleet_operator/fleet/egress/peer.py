@@ -30,6 +30,11 @@ class Peer(ABC):
     async def _next(self) -> bytes:
         """Bytes that have not been read before; empty at the end. Raises OSError."""
 
+    def ahead(self) -> list[bytes]:
+        """All that can be read without waiting."""
+        data, self._ahead = self._ahead, b""
+        return [data] if data else []
+
     def unread(self, data: bytes) -> None:
         """The bytes come again with the next read."""
         self._ahead = data + self._ahead
@@ -86,6 +91,21 @@ class Peer(ABC):
         async with asyncio.timeout(UNREAD_SECONDS):
             while left >= 0 and (data := await self.read()):
                 left -= len(data)
+
+    @property
+    @abstractmethod
+    def root(self) -> "SocketPeer":
+        """The socket over which it speaks."""
+
+    @abstractmethod
+    def decoded(self, data: bytes) -> list[bytes]:
+        """What these bytes of the socket say; b"" is the end, behind which nothing is said. Raises OSError and
+        ValueError.
+        """
+
+    @abstractmethod
+    def encoded(self, data: bytes) -> bytes:
+        """The bytes of the socket that say this. Raises OSError."""
 
     @abstractmethod
     def end(self) -> None:
@@ -151,23 +171,34 @@ class SocketPeer(Peer, asyncio.Protocol):
     def abort(self) -> None:
         self.transport.abort()
 
-    def flow(self, target: "SocketPeer", moved: Moved) -> asyncio.Future[None]:
-        """Carries all to the target from now on, each piece in the turn in which it comes. The result is there at the
-        end of this one, which the target hears; it is an OSError where either is lost before.
-        """
-        flow = self._onward = Flow(self, target, moved)
-        target.fed_by(flow)
-        if held := self._ahead + self._held:
-            self._ahead = self._held = b""
-            flow.carry(held)
-        if (lost := self.lost or target.lost) is not None or self._has_ended:
-            flow.end(lost)
-        elif not target.is_full:
-            flow.go_on()
-        return flow.over
+    @property
+    def root(self) -> "SocketPeer":
+        return self
 
-    def fed_by(self, flow: "Flow") -> None:
+    def decoded(self, data: bytes) -> list[bytes]:
+        return [data]
+
+    def encoded(self, data: bytes) -> bytes:
+        return data
+
+    def goes_by(self, flow: "Flow | None") -> None:
+        """All that comes is given to the flow, which begins with what has come before."""
+        self._onward = flow
+        if flow is None:
+            return
+        held, self._held = bytes(self._held), b""
+        if held:
+            flow.take(held)
+        if self.lost is not None:
+            flow.end(self.lost)
+        elif self._has_ended:
+            flow.hear_end()
+
+    def comes_by(self, flow: "Flow") -> None:
+        """All that is written is the flow's."""
         self._feeding = flow
+        if self.lost is not None:
+            flow.end(self.lost)
 
     async def _change(self) -> None:
         """Waits until something has come, or there is room, or it is over."""
@@ -191,7 +222,7 @@ class SocketPeer(Peer, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._onward is not None:
-            self._onward.carry(data)
+            self._onward.take(data)
             return
         if not self._held:
             self._held = data
@@ -206,7 +237,7 @@ class SocketPeer(Peer, asyncio.Protocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         if self._onward is not None:
-            self._onward.end(None)
+            self._onward.hear_end()
         self._has_changed()
         return True
 
@@ -230,22 +261,51 @@ class SocketPeer(Peer, asyncio.Protocol):
 class Flow:
     """What one end says, carried to the other in the turn in which it comes."""
 
-    def __init__(self, source: SocketPeer, target: SocketPeer, moved: Moved) -> None:
+    def __init__(self, source: Peer, target: Peer, moved: Moved) -> None:
         self._source, self._target, self._moved = source, target, moved
+        self._from, self._to = source.root, target.root
+        # The result is there at the end of the source, which the target hears. It is an OSError where either is lost.
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def carry(self, data: bytes) -> None:
-        self._moved(len(data))
-        self._target.transport.write(data)
-        if self._target.is_full:
-            self._source.transport.pause_reading()
+    def begin(self) -> None:
+        self._to.comes_by(self)
+        for piece in self._source.ahead():
+            self._carry(piece)
+        if not self.over.done():
+            self._from.goes_by(self)
+            self.go_on()
+
+    def take(self, data: bytes) -> None:
+        """Bytes of the source's socket."""
+        try:
+            for piece in self._source.decoded(data):
+                self._carry(piece)
+        except (OSError, ValueError):
+            self._from.abort()
+
+    def _carry(self, piece: bytes) -> None:
+        if not piece:
+            self.end(None)
+            return
+        self._moved(len(piece))
+        self._to.transport.write(self._target.encoded(piece))
+        if self._to.is_full:
+            self._from.transport.pause_reading()
 
     def go_on(self) -> None:
-        self._source.transport.resume_reading()
+        if not self._to.is_full and not self.over.done():
+            self._from.transport.resume_reading()
+
+    def hear_end(self) -> None:
+        """The end of the source's socket, which says no other's."""
+        self.end(None if self._source is self._from else ConnectionResetError())
 
     def end(self, lost: OSError | None) -> None:
         if self.over.done():
             return
+        self._from.goes_by(None)
+        # For what comes behind it.
+        self._from.transport.resume_reading()
         if lost is not None:
             self.over.set_exception(lost)
         else:
@@ -266,7 +326,7 @@ async def carry(source: Peer, target: Peer, moved: Moved, passed: Callable[[byte
 
 
 def carrying(source: Peer, target: Peer, moved: Moved) -> asyncio.Future[None]:
-    """The same by itself; between sockets in fewer turns."""
-    if isinstance(source, SocketPeer) and isinstance(target, SocketPeer):
-        return source.flow(target, moved)
-    return asyncio.ensure_future(carry(source, target, moved))
+    """The same by itself, in fewer turns."""
+    flow = Flow(source, target, moved)
+    flow.begin()
+    return flow.over

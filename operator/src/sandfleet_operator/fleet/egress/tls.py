@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sandfleet_operator.fleet.egress.peer import Peer
+from sandfleet_operator.fleet.egress.peer import Peer, SocketPeer
 
 T = TypeVar("T")
 
@@ -55,6 +55,37 @@ class TlsPeer(Peer):
             return await self._until(lambda: self._tls.read(PIECE_BYTES))
         except ssl.SSLZeroReturnError:
             return b""
+
+    def ahead(self) -> list[bytes]:
+        return [*super().ahead(), *self._decrypted(self._below.ahead())]
+
+    @property
+    def root(self) -> SocketPeer:
+        return self._below.root
+
+    def decoded(self, data: bytes) -> list[bytes]:
+        return self._decrypted(self._below.decoded(data))
+
+    def encoded(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        return self._below.encoded(self._outgoing.read())
+
+    def _decrypted(self, pieces: list[bytes]) -> list[bytes]:
+        """Raises OSError."""
+        for piece in pieces:
+            self._incoming.write(piece)
+        found, end = [], [b""]
+        try:
+            while data := self._tls.read(PIECE_BYTES):
+                found.append(data)
+        except ssl.SSLWantReadError:
+            end = []
+        except ssl.SSLZeroReturnError:
+            pass
+        # TLS may have a word of its own to say, as about its keys.
+        if data := self._outgoing.read():
+            self._below.send(data)
+        return [b"".join(found), *end] if found else end
 
     async def write(self, data: bytes) -> None:
         await self._until(lambda: self._tls.write(data))

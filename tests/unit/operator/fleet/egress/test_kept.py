@@ -250,7 +250,12 @@ async def test_what_a_program_leaves_behind_is_no_greeting(defended, monkeypatch
             peer.end()
             return True
 
+        def as_it_is(peer):
+            peer._has_sent_end = False
+            return peer
+
         monkeypatch.setattr(FramedPeer, "has_ended", at_once)
+        monkeypatch.setattr(FramedPeer, "again", as_it_is)
     inside = Server()
     async with serving(inside) as port, Bed(["a.test"]).listening() as bed:
         bed.sessions.allow("other", [f"b.test:{port}"])

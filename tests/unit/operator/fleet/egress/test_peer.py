@@ -5,7 +5,7 @@ import contextlib
 import socket
 
 import pytest
-from sandfleet_operator.fleet.egress.peer import PIECE_BYTES, SocketPeer
+from sandfleet_operator.fleet.egress.peer import PIECE_BYTES, SocketPeer, carrying
 
 pytestmark = pytest.mark.process
 SMALL = 64 << 10
@@ -31,7 +31,7 @@ async def flowing():
     """The sockets of a source and of its target, the flow's end, and the sizes of the pieces that it has carried."""
     async with peer() as (source, here), peer() as (target, there):
         moved = []
-        yield here, there, source.flow(target, moved.append), moved, target
+        yield here, there, carrying(source, target, moved.append), moved, target
 
 
 async def received(sock, count):
@@ -70,7 +70,7 @@ async def test_what_was_said_before_a_flow_begins_flows_with_it_and_so_does_its_
             here.shutdown(socket.SHUT_WR)
         await settled()
         assert await source.exactly(5) == b"ahead"
-        over = source.flow(target, lambda _: None)
+        over = carrying(source, target, lambda _: None)
         here.close()
         await over
         assert await received(there, 100) == b", held"
@@ -82,13 +82,13 @@ async def test_what_was_said_before_a_flow_begins_flows_with_it_and_so_does_its_
 @pytest.mark.parametrize("lost", ["source", "target"])
 async def test_a_flow_fails_with_either_end(lost):
     async with peer() as (source, _), peer() as (target, _):
-        over = source.flow(target, lambda _: None)
+        over = carrying(source, target, lambda _: None)
         (source if lost == "source" else target).abort()
         with pytest.raises(ConnectionResetError):
             await over
         # And one that begins later.
         with pytest.raises(ConnectionResetError):
-            await source.flow(target, lambda _: None)
+            await carrying(source, target, lambda _: None)
 
 
 async def test_what_is_not_read_waits_in_the_kernel_and_comes_in_pieces():
