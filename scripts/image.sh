@@ -68,7 +68,7 @@ build() { # folder, member distributions
     local extra=/dev/null
     [ "$folder" = executor-image ] && extra=$requirements
     version=$({ echo "$base"; cat "$extra" "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files --cached --others --exclude-standard \
-        proto/gen "$folder/src" | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-12)
+        proto/gen proto/rules "$folder/src" | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-12)
     local image=localhost/$name:$version
     if ! buildah_here inspect --type image "$image" > /dev/null 2>&1; then
         context=$work/$folder

@@ -9,11 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
-    "proto": {"sandfleet_api"},
+    "proto": {"sandfleet_api", "sandfleet_rules"},
     "executor-image": {"sandfleet_executor"},
     "operator": {"sandfleet_operator"},
     "agent-client": {"sandfleet", "sandfleet_command.py"},
-    ".": {"sandfleet_api", "sandfleet_executor", "sandfleet_operator", "sandfleet", "sandfleet_command.py"},
+    ".": {
+        "sandfleet_api",
+        "sandfleet_rules",
+        "sandfleet_executor",
+        "sandfleet_operator",
+        "sandfleet",
+        "sandfleet_command.py",
+    },
 }
 
 

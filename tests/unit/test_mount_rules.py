@@ -7,6 +7,7 @@ from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.files import mounts as executors
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds import mounts as fleets
+from sandfleet_rules import mounts as rules
 from support.operator.crd_schemas import SCHEMAS
 from support.operator.crd_strategies import meaning, rules_of
 
@@ -55,7 +56,7 @@ def refusals(mounts):
         ({"/\ud800": ""}, "a character that cannot be printed"),
         ({"/" + "ü" * 128: ""}, "a name has over 255 bytes"),
         ({"/" + "x/" * 300 + "x": ""}, "it has to be shorter than 512 characters"),
-        *(({path: ""}, f"cannot mount {path}: {path} belongs to the system") for path in executors.SYSTEM),
+        *(({path: ""}, f"cannot mount {path}: {path} belongs to the system") for path in rules.SYSTEM),
         ({"/usr/local/lib": ""}, "cannot mount /usr/local/lib: /usr belongs to the system"),
         ({"/workspace/app": ""}, "/workspace belongs to the system"),
         ({"/tmp/x": ""}, "/tmp belongs to the system"),

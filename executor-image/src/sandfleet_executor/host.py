@@ -25,7 +25,7 @@ from sandfleet_executor import server
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import ConfigError
 from sandfleet_executor.effects.namespace import cgroup
-from sandfleet_executor.effects.namespace.launch import worker_folder
+from sandfleet_executor.effects.namespace.launch import rules_folder, worker_folder
 from sandfleet_executor.worker.base import linux
 
 MAX_LINE_BYTES = 64 << 10
@@ -210,7 +210,8 @@ def main(control_fd: int) -> int:
     linux.set_limit("RLIMIT_NOFILE", resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     cgroup.sweep()
     # User code sees the worker read-only; without byte code every session namespace would compile it anew.
-    compileall.compile_dir(worker_folder(), quiet=2)
+    for folder in (worker_folder(), rules_folder()):
+        compileall.compile_dir(folder, quiet=2)
     gc.collect()
     gc.freeze()
     Host(control).loop()

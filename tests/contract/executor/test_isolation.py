@@ -187,6 +187,7 @@ async def test_there_is_no_interface_but_an_own_loopback(executor):
         "/proc",
         "/opt",
         "/opt/sandfleet/_sandfleet_worker",
+        "/opt/sandfleet/sandfleet_rules",
         "/bin",
         "/lib",
     ],

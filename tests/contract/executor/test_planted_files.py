@@ -24,6 +24,8 @@ MODULES = [
     "traitlets/__init__.py",
     "encodings/__init__.py",
     "_sandfleet_worker/__init__.py",
+    "sandfleet_rules/__init__.py",
+    "sandfleet_rules/tables.py",
     "matplotlib_inline/__init__.py",
     "pkg_resources.py",
     "readline.py",

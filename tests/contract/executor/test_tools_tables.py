@@ -17,7 +17,7 @@ FRAMES = {
 }
 HAS = "import importlib.util\n[name for name in ('pandas', 'polars', 'pyarrow') if importlib.util.find_spec(name)]"
 # The sandbox's own part believes that it has no pyarrow.
-WITHOUT = "type(tools)._look.__globals__['line'].values.tables.has = lambda name: False"
+WITHOUT = "type(tools)._look.__globals__['line'].values.has = lambda name: False"
 SAID = "(type(found).__module__.partition('.')[0], len(found))"
 
 

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from sandfleet_rules import tables
+
 from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import arrow
@@ -106,7 +108,7 @@ class AsyncTables:
         The variable is replaced when the whole table is there. A reviewed sandbox takes none (NotReviewable).
         """
         data = await asyncio.to_thread(_written, name, table)
-        kind = library or arrow.kind_of(table)
+        kind = library or tables.kind_of(table)
         await put(self._link, name, data, context_id=context_name(context), kind=kind, timeout=timeout)
 
 
@@ -198,7 +200,7 @@ def _patience(link: Link, timeout: float | None) -> float:
 
 
 def _check_installed() -> None:
-    if not arrow.has("pyarrow"):
+    if not tables.has("pyarrow"):
         raise InvalidArgument("cannot move tables: pyarrow is not installed; it comes with the extra sandfleet[arrow]")
 
 

@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sandfleet_rules.tool_values import BYTES
+
 from sandfleet.errors import SandfleetError
 from sandfleet.tools import policies
 from sandfleet.tools.flow import UNTRUSTED_SESSION, Flow
 from sandfleet.tools.ledger import Failure, Received, denied
 from sandfleet.tools.policies import ALLOW, decided, decision_of
-from sandfleet.tools.values import BYTES, encode
+from sandfleet.tools.values import encode
 from sandfleet.values.tools import Decision, ToolCall, ToolSession
 
 if TYPE_CHECKING:

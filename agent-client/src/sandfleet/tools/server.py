@@ -11,6 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from sandfleet_rules.tool_values import READS_TABLES
+
 from sandfleet._wire import api
 from sandfleet._wire.link import receive
 from sandfleet._wire.retry import Backoff
@@ -26,7 +28,7 @@ from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Rec
 from sandfleet.tools.outbox import Outbox
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
-from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
+from sandfleet.tools.values import MAX_VALUE, decode, encode
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from sandfleet._wire.convert.arrow import has, kind_of, made
+from sandfleet_rules.tables import has, kind_of
+
+from sandfleet._wire.convert.arrow import made
 
 _SCHEMA = {"type": "array", "items": {"type": "object"}, "format": "table"}
 

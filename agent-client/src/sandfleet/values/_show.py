@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from html import escape
-from itertools import count
 
 _WIDTH = 80
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -50,15 +49,6 @@ def clip(line: str, width: int) -> str:
     """Cut a text to one line of a terminal, without control characters."""
     flat = "".join(char if char.isprintable() else " " for char in line)
     return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"
-
-
-def unique(names: Sequence[str]) -> list[str]:
-    """Tell equal names apart: the second "a" becomes "a.1"."""
-    found: dict[str, None] = {}
-    for name in names:
-        numbers = (f"{name}.{number}" for number in count(1))
-        found[name if name not in found else next(each for each in numbers if each not in found)] = None
-    return list(found)
 
 
 def _plain(value: object) -> object:

@@ -237,9 +237,11 @@ class Result:
         Those of Python's frames come where `run_code(rows=)` asks for them, those of SQL always, as many as it shows.
         Columns of one name are told apart by a number. None for all else.
         """
+        from sandfleet_rules.tables import unique
+
         try:
             said = json.loads(self.json or "")
-            names = _show.unique(said["columns"])
+            names = unique(said["columns"])
             return [dict(zip(names, row, strict=True)) for row in said["rows"]]
         except (ValueError, KeyError, TypeError):
             return None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-import sys
 import warnings
-from importlib.util import find_spec
 from typing import Any
+
+from sandfleet_rules.tables import BATCH_ROWS, CHANGED, has, kind_of, of_polars, why_not
 
 from sandfleet._wire.convert import columns
 
-LIBRARIES = ("pandas", "polars", "pyarrow")
 # What a file of tables is called. Parquet is written, and not read: its pages may hold far more than they say.
 READ, WRITTEN = (".arrow", ".csv"), (".arrow", ".csv", ".parquet")
 _MAGIC = b"ARROW1\0\0"
@@ -19,8 +18,6 @@ _CHANGES = {
     b"text": "it has values of several types, which came as text",
     b"renamed": "another column has its name, and this one got a number",
 }
-# Rows of one batch.
-BATCH_ROWS = 1 << 17
 # Pandas' name for an index that has none.
 _INDEX = "__index_level_0__"
 # Each value of a column is at least a bit.
@@ -42,19 +39,6 @@ class TableError(ValueError):
         self.reason = reason
 
 
-def has(library: str) -> bool:
-    """Whether it can be imported. It may be installed, or removed, from one call to the next."""
-    return sys.modules.get(library) is not None or find_spec(library) is not None
-
-
-def kind_of(value: Any) -> str:
-    """Its library, "" for what is no table: pandas, polars and pyarrow have tables, and all that Arrow's interface."""
-    if isinstance(value, type) or not hasattr(value, "__arrow_c_stream__") or not hasattr(value, "columns"):
-        return ""
-    library = type(value).__module__.partition(".")[0]
-    return library if library in {"pandas", "polars"} else "pyarrow"
-
-
 def as_arrow(value: Any) -> Any:
     """The table as one of pyarrow. Raises TableError for what is no table, or has columns that Arrow has not."""
     if not has("pyarrow"):
@@ -65,20 +49,13 @@ def as_arrow(value: Any) -> Any:
 
     try:
         if kind == "polars":
-            return _of_polars(value)
+            return of_polars(value)
         return pa.table(value)
     except MemoryError:
         raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         why = "; ".join(map(str, error.args)) or type(error).__name__
         raise TableError("UnsupportedColumn", f"Arrow has no such columns: {why}") from None
-
-
-def _of_polars(frame: Any) -> Any:
-    if objects := [name for name, dtype in frame.schema.items() if columns.objects_within(dtype)]:
-        raise ValueError(f"column {objects[0]!r} has objects of Python")
-    # What polars gives by Arrow's interface has views, which not every reader knows.
-    return frame.to_arrow()
 
 
 def streamed(table: Any) -> memoryview:
@@ -144,9 +121,9 @@ def _check_columns(schema: Any) -> None:
     if len(schema) > MAX_COLUMNS:
         raise _unreadable(f"it has {len(schema)} columns, and the limit is {MAX_COLUMNS}", "TooLarge")
     for field in schema:
-        if why := columns.why_not(field):
+        if why := why_not(field):
             raise _unreadable(f"its column {field.name[:80]!r} {why}", "UnsupportedColumn")
-        if change := _CHANGES.get((field.metadata or {}).get(b"sandfleet:changed", b"")):
+        if change := _CHANGES.get((field.metadata or {}).get(CHANGED, b"")):
             warnings.warn(f"column {field.name[:80]!r}: {change}", stacklevel=2)
 
 

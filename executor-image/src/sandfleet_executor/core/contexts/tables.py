@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sandfleet_rules.tables import LIBRARIES
+
 from sandfleet_executor.core.contexts.frames import BadFrame
 from sandfleet_executor.core.errors import BadRequest, Code, RpcError
 
@@ -11,7 +13,6 @@ GIVE, TAKE = "give", "take"
 DEFAULT_SECONDS, MAX_SECONDS = 60.0, 600.0
 MAX_BYTES = 1 << 30
 MAX_NAME = 256
-LIBRARIES = ("pandas", "polars", "pyarrow")
 # Those whose tables are what has come.
 UNCOPIED = ("polars", "pyarrow")
 # An interpreter may give these reasons for a table that is not there; each has its status.

@@ -9,6 +9,9 @@ from sandfleet_executor.core.session import foreign
 WORKER_PACKAGE = "_sandfleet_worker"
 WORKER_PARENT = "/opt/sandfleet"
 WORKER_MOUNT = f"{WORKER_PARENT}/{WORKER_PACKAGE}"
+# The rules that the worker obeys as well stand beside it.
+RULES_PACKAGE = "sandfleet_rules"
+RULES_MOUNT = f"{WORKER_PARENT}/{RULES_PACKAGE}"
 WORKSPACE = "/workspace"
 # Below the workspace: what %pip installs.
 PACKAGES = ".sandfleet/packages"
@@ -94,7 +97,8 @@ class Host:
     # The interpreter for user code, and the folders that it needs (its prefixes).
     python: str
     prefixes: tuple[str, ...]
-    worker_folder: str
+    # The folders of the worker and of the rules.
+    own_packages: tuple[str, str]
     # Inside a pod the network is the pod's and its resolver is needed.
     own_network: bool
     # Links on the way to the interpreter, each with its target, that lie in none of these folders.
@@ -188,10 +192,12 @@ def arguments(
             found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
     linked = [path for path, _ in host.links]
-    found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in (*mounts, *read_only))))
+    found += folders(
+        (WORKER_MOUNT, RULES_MOUNT, *host.prefixes, *linked, *(target for _, target in (*mounts, *read_only)))
+    )
     found += _pairs("--ro-bind", of_the_interpreter(host))
     found += _pairs("--symlink", [(target, path) for path, target in host.links])
-    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
+    found += _pairs("--ro-bind", list(zip(host.own_packages, (WORKER_MOUNT, RULES_MOUNT), strict=True)))
     found += writable(((workspace, WORKSPACE), *mounts)) + _pairs("--ro-bind", read_only)
     found += ["--remount-ro", "/dev", *([] if host.foreign else ["--remount-ro", "/"]), "--chdir", WORKSPACE]
     return found

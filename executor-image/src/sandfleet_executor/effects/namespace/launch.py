@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import sandfleet_rules
+
 import sandfleet_executor.worker
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.egress.variables import PORT
@@ -35,6 +37,10 @@ SETS_USERS = 1 << 6 | 1 << 7
 
 def worker_folder() -> str:
     return str(Path(sandfleet_executor.worker.__file__).parent)
+
+
+def rules_folder() -> str:
+    return str(Path(sandfleet_rules.__file__).parent)
 
 
 def host_of(config: ExecutorConfig) -> bwrap.Host:
@@ -85,7 +91,7 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
         python=sys.executable,
         prefixes=tuple(prefix for prefix in prefixes if prefix != "/usr"),
         links=links_to(sys.executable, (*prefixes, *of_the_machine)),
-        worker_folder=worker_folder(),
+        own_packages=(worker_folder(), rules_folder()),
         own_network=own_network,
         resolver=not own_network,
         own_terminals=not under_gvisor(),
@@ -236,12 +242,12 @@ def session_environment(config: ExecutorConfig) -> dict[str, str]:
 
 
 def link_worker(private_dir: str) -> str:
-    """A folder in which the worker has its package name."""
+    """A folder in which the worker has its package name, and the rules beside it."""
     parent = Path(private_dir) / "worker"
     parent.mkdir(exist_ok=True)
-    link = parent / bwrap.WORKER_PACKAGE
-    if not link.is_symlink():
-        link.symlink_to(worker_folder())
+    for name, folder in ((bwrap.WORKER_PACKAGE, worker_folder()), (bwrap.RULES_PACKAGE, rules_folder())):
+        if not (parent / name).is_symlink():
+            (parent / name).symlink_to(folder)
     return str(parent)
 
 

@@ -16,10 +16,11 @@ import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from sandfleet_executor.core.session.bwrap import RULES_PACKAGE, WORKER_PACKAGE
 from sandfleet_executor.core.session.foreign import ENVIRON_VARIABLE, LOADER, PLACES_OF_A_POD, POD, RUNTIME
 from sandfleet_executor.effects.namespace.children import NamespaceError
 
-FORMAT = 2
+FORMAT = 3
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 # No cell imports them; together they are a third of the library.
 LEFT_OUT = ("__pycache__", "dist-packages", "ensurepip", "idlelib", "site-packages", "test", "tests", "turtledemo")
@@ -85,7 +86,7 @@ def complete(target: Path) -> None:
 
 
 def _make(target: Path, program: Path, others: Sequence[Path] = ()) -> None:
-    for name in ("bin", "lib", "_sandfleet_worker"):
+    for name in ("bin", "lib", WORKER_PACKAGE, RULES_PACKAGE):
         (target / name).mkdir(parents=True)
     library = target / "lib" / VERSION
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=_left_out)

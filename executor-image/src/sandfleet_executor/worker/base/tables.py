@@ -7,27 +7,19 @@ Between a context and the executor, or another context, a table goes over a stre
 
 import io
 import socket
-import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
+
+from sandfleet_rules.tables import BATCH_ROWS, CHANGED, has, kind_of, of_polars, unique, why_not
 
 from . import frames
 
-LIBRARIES = ("pandas", "polars", "pyarrow")
-# Rows of one batch: what a reader has in memory beside the table.
-BATCH_ROWS = 1 << 17
 # A table of smaller pieces is put together first: each costs a head.
 SPLINTER_ROWS = 1 << 10
 # How much larger than the table its stream may be before a larger buffer is needed.
 BUFFER_BYTES = 1 << 18
-MAX_DEPTH = 16
 # What a stream of Arrow ends with.
 END = b"\xff\xff\xff\xff\0\0\0\0"
-# Where Arrow names the type of an extension that no library of this process has registered.
-EXTENSION = b"ARROW:extension:name"
-# In the metadata of a column that is not as it was: "text" or "renamed".
-CHANGED = b"sandfleet:changed"
 
 
 class RefusedError(Exception):
@@ -38,25 +30,12 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def has(library: str) -> bool:
-    """Whether it can be imported. It may be installed, or removed, from one call to the next."""
-    return sys.modules.get(library) is not None or find_spec(library) is not None
-
-
-def kind_of(value: Any) -> str:
-    """Its library, "" for what is no table: pandas, polars and pyarrow have tables, and all that Arrow's interface."""
-    if isinstance(value, type) or not hasattr(value, "__arrow_c_stream__") or not hasattr(value, "columns"):
-        return ""
-    library = type(value).__module__.partition(".")[0]
-    return library if library in {"pandas", "polars"} else "pyarrow"
-
-
 def as_arrow(value: Any) -> Any:
     """The table as one of pyarrow. Raises ValueError where Arrow has no such columns, and MemoryError."""
     import pyarrow as pa
 
     try:
-        return _of_polars(value) if kind_of(value) == "polars" else pa.table(value, nthreads=1)
+        return of_polars(value) if kind_of(value) == "polars" else pa.table(value, nthreads=1)
     except MemoryError:
         raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -87,15 +66,6 @@ def carried(value: Any) -> Any:
     return table
 
 
-def unique(names: list[str]) -> list[str]:
-    """The names, of which each is there once: the second "a" is "a.1", as pandas reads files."""
-    found: dict[str, None] = {}
-    for name in names:
-        numbers = (f"{name}.{number}" for number in range(1, len(names) + len(found) + 1))
-        found[name if name not in found else next(each for each in numbers if each not in found)] = None
-    return list(found)
-
-
 def _fits(column: Any) -> bool:
     import pyarrow as pa
 
@@ -106,21 +76,6 @@ def _fits(column: Any) -> bool:
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return False
     return True
-
-
-def _of_polars(frame: Any) -> Any:
-    if objects := [name for name, dtype in frame.schema.items() if _has_objects(dtype)]:
-        raise ValueError(f"column {objects[0]!r} has objects of Python")
-    # What polars gives by Arrow's interface has views, which not every reader knows.
-    return frame.to_arrow()
-
-
-def _has_objects(dtype: Any) -> bool:
-    """As Arrow they would be their addresses in this process."""
-    import polars as pl
-
-    inner = [dtype.inner] if hasattr(dtype, "inner") else [each.dtype for each in getattr(dtype, "fields", ())]
-    return dtype == pl.Object or any(map(_has_objects, inner))
 
 
 def written(value: Any) -> bytes | None:
@@ -269,57 +224,6 @@ def _checked(name: str, value: Any, most_bytes: int, *, lent: bool) -> Any:
     if table.nbytes > most_bytes:
         raise RefusedError("TooLarge", f"cannot get {name}: it has {table.nbytes} bytes, and the limit is {most_bytes}")
     return table
-
-
-# The client has the same rule, and does not rely on this one: where it is kept, its words are kinder.
-
-
-def why_not(field: Any) -> str:
-    """Why a column (a field of pyarrow) cannot leave the sandbox; empty if it can."""
-    return _why_not(field, 0)
-
-
-def _why_not(field: Any, depth: int) -> str:
-    import pyarrow as pa
-    from pyarrow import types
-
-    kind = field.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return f"has the extension type {str(kind)[:80]}"
-    if name := (field.metadata or {}).get(EXTENSION):
-        # Other libraries, as polars, make a type of it.
-        return f"has the extension type {name[:80].decode(errors='replace')}"
-    if depth > MAX_DEPTH:
-        return "is nested too deeply"
-    if types.is_dictionary(kind):
-        return "" if depth == 0 and _is_plain(kind.value_type) else "has categories within lists or of lists"
-    if types.is_nested(kind):
-        if not _is_folded(kind):
-            return f"has the type {str(kind)[:80]}"
-        return next(filter(None, (_why_not(kind.field(number), depth + 1) for number in range(kind.num_fields))), "")
-    if _is_plain(kind) or (types.is_null(kind) and depth == 0):
-        return ""
-    return f"has the type {str(kind)[:80]}"
-
-
-def _is_folded(kind: Any) -> bool:
-    """Whether it is of lists or fields whose values follow each other, at least one for each of its own."""
-    from pyarrow import types
-
-    if types.is_struct(kind):
-        return bool(kind.num_fields > 0)
-    if types.is_fixed_size_list(kind):
-        return bool(kind.list_size > 0)
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind))
-
-
-def _is_plain(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_fixed_size_binary(kind):
-        return bool(kind.byte_width > 0)
-    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    return bool(types.is_primitive(kind) or types.is_decimal(kind) or any(is_one(kind) for is_one in texts))
 
 
 class _Sink(io.RawIOBase):

@@ -4,97 +4,30 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..base import tables
+from sandfleet_rules.tables import has, kind_of
+from sandfleet_rules.tool_values import READS_TABLES, made, named, plain, text
 
-BYTES, TABLE, KIND = "$bytes", "$table", "kind"
-# In arguments: the code that calls can read tables.
-READS_TABLES = "$tables"
-MAX_DEPTH = 200
+from ..base import tables
 
 
 def encode(value: Any) -> tuple[bytes, list[bytes]]:
     """Raises TypeError for a value that cannot be sent. Tables are lists of rows."""
     blobs: list[bytes] = []
-    plain = _plain(value, blobs, 0)
-    return json.dumps(plain, separators=(",", ":")).encode("ascii"), blobs
+    return text(plain(value, blobs)), blobs
 
 
 def encode_arguments(arguments: Mapping[str, Any], as_tables: Collection[str]) -> tuple[bytes, list[bytes]]:
     """As `encode`, for code that reads tables. Arguments of these names are sent as tables where they are tables."""
-    if not tables.has("pyarrow"):
+    if not has("pyarrow"):
         return encode(arguments)
     blobs: list[bytes] = []
-    plain: dict[str, Any] = {READS_TABLES: True}
+    said: dict[str, Any] = {READS_TABLES: True}
     for name, value in arguments.items():
-        if name in as_tables and (kind := tables.kind_of(value)) and (data := tables.written(value)) is not None:
-            blobs.append(data)
-            plain[_name(name)] = {TABLE: len(blobs) - 1, KIND: kind}
-        else:
-            plain[_name(name)] = _plain(value, blobs, 1)
-    return json.dumps(plain, separators=(",", ":")).encode("ascii"), blobs
+        write = tables.written if name in as_tables and kind_of(value) else None
+        said[named(name)] = plain(value, blobs, 1, write=write)
+    return text(said), blobs
 
 
-def decode(text: bytes, blobs: Sequence[bytes]) -> Any:
+def decode(data: bytes, blobs: Sequence[bytes]) -> Any:
     """Raises ValueError."""
-    return _made(json.loads(text), blobs)
-
-
-def _plain(value: Any, blobs: list[bytes], depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise TypeError("cannot send the value: it contains itself, or is nested too deeply")
-    if value is None or type(value) in {bool, int, float, str}:
-        return value
-    if isinstance(value, Mapping):
-        return {_name(name): _plain(each, blobs, depth + 1) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each, blobs, depth + 1) for each in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        blobs.append(bytes(value))
-        return {BYTES: len(blobs) - 1}
-    # Subclasses, as those of enums and of NumPy.
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return _plain(_converted(value), blobs, depth + 1)
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"cannot send an object with the key {name!r}: keys have to be strings")
-    return f"${name}" if name.startswith("$") else str(name)
-
-
-def _converted(value: Any) -> Any:
-    """Tables as lists of rows, arrays as lists, scalars of NumPy, models as objects, times as ISO 8601."""
-    if isinstance(value, type):
-        raise _unsendable(value)
-    for method in ("to_dicts", "to_pylist", "tolist", "to_list", "isoformat", "model_dump"):
-        if callable(convert := getattr(value, method, None)):
-            return convert()
-    if hasattr(value, "columns") and callable(convert := getattr(value, "to_dict", None)):
-        return convert(orient="records")
-    if (fields := getattr(value, "__dataclass_fields__", None)) is not None:
-        return {name: getattr(value, name) for name in fields}
-    raise _unsendable(value)
-
-
-def _unsendable(value: object) -> TypeError:
-    return TypeError(f"cannot send a value of type {type(value).__name__}: it is no JSON, bytes or table")
-
-
-def _made(plain: Any, blobs: Sequence[bytes]) -> Any:
-    if isinstance(plain, list):
-        return [_made(each, blobs) for each in plain]
-    if not isinstance(plain, dict):
-        return plain
-    if plain.keys() == {BYTES}:
-        return blobs[_index(plain[BYTES], len(blobs))]
-    if plain.keys() == {TABLE, KIND}:
-        return tables.read(blobs[_index(plain[TABLE], len(blobs))], plain[KIND])
-    return {name.removeprefix("$") if name[:2] == "$$" else name: _made(each, blobs) for name, each in plain.items()}
-
-
-def _index(value: Any, count: int) -> int:
-    if type(value) is not int or not 0 <= value < count:
-        raise ValueError("cannot read the value: it refers to bytes that are not there")
-    return value
+    return made(json.loads(data), blobs, tables.read)

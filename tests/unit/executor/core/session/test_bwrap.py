@@ -15,7 +15,7 @@ def host(**change):
         "merged": ("bin", "lib"),
         "python": "/srv/venv/bin/python",
         "prefixes": PREFIXES,
-        "worker_folder": "/srv/src/worker",
+        "own_packages": ("/srv/src/worker", "/srv/src/rules"),
         "own_network": True,
     }
     return Host(**{**values, **change})
@@ -53,6 +53,7 @@ def test_what_is_mounted_from_the_host_is_a_short_list_and_only_the_workspace_ca
     allowed = {
         "/usr",
         "/srv/src/worker",
+        "/srv/src/rules",
         *PREFIXES,
         *(f"/{name}" for name in bwrap.MERGED),
         *(f"/etc/{name}" for name in bwrap.ETC),

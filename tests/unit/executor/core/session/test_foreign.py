@@ -29,7 +29,7 @@ def found(root=FOREIGN, **change):
         merged=("bin",),
         python="/opt/sandfleet/bin/python3.11",
         prefixes=(),
-        worker_folder="/srv/worker",
+        own_packages=("/srv/worker", "/srv/rules"),
         own_network=True,
         foreign=root,
     )
@@ -48,6 +48,7 @@ def test_the_machine_lends_nothing_but_the_runtime_the_packages_and_the_worker()
         ("/srv/cache/runtime-1", "/opt/sandfleet"),
         ("/srv/venv/packages", "/opt/sandfleet/packages"),
         ("/srv/worker", "/opt/sandfleet/_sandfleet_worker"),
+        ("/srv/rules", "/opt/sandfleet/sandfleet_rules"),
     ]
     assert "--ro-bind-try" not in words
     # Every mount is above the root's, which would cover it otherwise.

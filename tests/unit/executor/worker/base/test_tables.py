@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from sandfleet_executor.worker.base import frames, tables
 from sandfleet_executor.worker.python.state import tables as variables
+from sandfleet_rules import tables as rules
 
 FRAME = pd.DataFrame({"a": range(1000), "b": ["x"] * 1000})
 ASKED = {"name": "df", "most_bytes": 1 << 20}
@@ -50,10 +51,10 @@ def offered(data, said=None):
     return theirs, ours
 
 
-@pytest.mark.parametrize("made", [FRAME, pl.from_pandas(FRAME), pa.table(FRAME)], ids=tables.LIBRARIES)
+@pytest.mark.parametrize("made", [FRAME, pl.from_pandas(FRAME), pa.table(FRAME)], ids=rules.LIBRARIES)
 def test_a_table_is_sent_with_what_it_is_and_read_again(made):
     said, data = sent(lambda sock: tables.send(sock, ASKED, made))
-    assert (said["event"], said["kind"], said["rows"], said["columns"]) == ("table", tables.kind_of(made), 1000, 2)
+    assert (said["event"], said["kind"], said["rows"], said["columns"]) == ("table", rules.kind_of(made), 1000, 2)
     assert data.endswith(tables.END)
     theirs, ours = offered(data, said)
     with theirs, ours:
@@ -90,7 +91,7 @@ def test_a_column_of_several_types_comes_as_text_and_a_second_name_with_a_number
         {"a": "1", "a.1": "x", "b": 1, "a.1.1": None},
         {"a": "y", "a.1": "z", "b": 2, "a.1.1": 0.5},
     ]
-    changes = {field.name: (field.metadata or {}).get(tables.CHANGED) for field in table.schema}
+    changes = {field.name: (field.metadata or {}).get(rules.CHANGED) for field in table.schema}
     assert changes == {"a": b"text", "a.1": b"renamed", "b": None, "a.1.1": b"renamed"}
     assert list(frame.columns) == ["a", "a", "b", "a.1"]
 
@@ -181,7 +182,7 @@ def test_a_library_that_cannot_have_a_table_says_so():
 
 def test_a_library_that_was_installed_meanwhile_is_found(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert not tables.has("just_installed")
+    assert not rules.has("just_installed")
     (tmp_path / "just_installed.py").write_text("")
     sys.path_importer_cache.clear()
-    assert tables.has("just_installed")
+    assert rules.has("just_installed")

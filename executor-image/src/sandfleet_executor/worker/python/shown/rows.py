@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-from ...base import tables
+from sandfleet_rules.tables import kind_of
 
 MIME = "application/json"
 
 
 def described(value: Any, most: int) -> dict[str, Any] | None:
     """At most so many rows; None for what is no frame, or cannot say them."""
-    kind = tables.kind_of(value)
+    kind = kind_of(value)
     if not most or not kind:
         return None
     try:

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sandfleet_rules.tables import kind_of
+
 from ...base import process, tables
 
 MISSING = object()
@@ -31,7 +33,7 @@ def take(namespace: dict[str, Any], header: Mapping[str, Any], descriptor: int) 
             tables.refuse(sock, error)
         else:
             namespace[str(header["name"])] = value
-            tables.acknowledge(sock, table, tables.kind_of(value))
+            tables.acknowledge(sock, table, kind_of(value))
 
 
 @contextlib.contextmanager
