@@ -4,7 +4,6 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from sandfleet_executor.core.backoff import Backoff
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.services import machine, plan
 from sandfleet_executor.core.services.machine import ALIVE, RESTING, Action, Exit, ServiceRuntime, State
@@ -19,6 +18,7 @@ from sandfleet_executor.core.services.spec import (
     Tcp,
     UnknownServiceError,
 )
+from sandfleet_rules.backoff import Backoff
 
 NOW = 1000.0
 PROBE = Probe(Tcp(80), failures=2)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from sandfleet_api.fleet.v1 import fleet_pb2
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kube import CODE_SANDBOX, LEASE, POD, Ref, ref_of
 from sandfleet_operator.api.selectors import parse_selector
@@ -16,6 +15,7 @@ from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import object_name, read_record
 from sandfleet_operator.plan.claims.sandbox_object import code_sandbox
 from sandfleet_operator.plan.pods import names
+from sandfleet_rules.backoff import Backoff
 from support.fakes.kube_cluster import deleting
 from support.kubernetes.world import SETTINGS, TEAM, World, pool_object, sandbox_object, template_object
 from transition.fleet.test_fleet_egress import OPENS

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.kube import Event, Expired, Json, Kind, KubeError
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
 
 Key = TypeVar("Key", bound=Hashable)
 # Before a key whose round failed is looked at again.

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
 
 # Parties that a lane remembers as stalled.
 MAX_STALLED = 4096

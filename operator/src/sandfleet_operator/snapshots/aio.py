@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator import malloc
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.cluster.lanes import NoTurnError, Turns
 from sandfleet_operator.plan.lanes import Bounds, Party
 from sandfleet_operator.plan.snapshots.collection import Collected

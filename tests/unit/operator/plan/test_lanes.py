@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.plan.lanes import MAX_STALLED, Bounds, Lane, Party
+from sandfleet_rules.backoff import Backoff
 
 BOUNDS = Bounds(total=6, per_namespace=3, per_node=4, waiting=50, rounds=2, pauses=Backoff(first=1.0, longest=4.0))
 A, B, C = (Party(name, "n1") for name in "abc")

@@ -6,7 +6,8 @@ Times are seconds of a monotonic clock. The caller calls `due` at the time `Serv
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
-from sandfleet_executor.core.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_executor.core.services.spec import Restart, ServiceSpec
 
 # A service that was ready and ran for so long did not fail at its start.

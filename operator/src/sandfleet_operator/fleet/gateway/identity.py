@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from sandfleet_api.fleet.v1 import gateway_pb2
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayIdentityServiceStub
+from sandfleet_rules.backoff import Backoff
 
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import GatewayReason
 from sandfleet_operator.fleet import shown_certificate

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import (

@@ -6,7 +6,8 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, meta_of
 from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, SnapshotStatus, readable

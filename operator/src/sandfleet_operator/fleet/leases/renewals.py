@@ -9,7 +9,8 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.tasks import BackgroundTasks

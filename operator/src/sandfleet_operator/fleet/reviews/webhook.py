@@ -20,8 +20,8 @@ from http.client import HTTPException
 from typing import Any, Protocol
 
 from sandfleet_api.executor.v1 import review_pb2
+from sandfleet_rules.backoff import Backoff
 
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.cluster.lanes import NoTurnError, Turns
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.plan.lanes import Bounds, Party

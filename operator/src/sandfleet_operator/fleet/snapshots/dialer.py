@@ -17,8 +17,8 @@ from typing import IO, Any
 import grpc
 from sandfleet_api.fleet.v1 import snapshotter_pb2 as pb
 from sandfleet_api.fleet.v1.snapshotter_pb2_grpc import SnapshotterServiceStub
+from sandfleet_rules.backoff import Backoff
 
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.quantities import parse_quantity
 from sandfleet_operator.fleet.links.fleet_link import FleetLink, problem_of

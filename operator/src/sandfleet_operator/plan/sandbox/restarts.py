@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.conditions import ConditionType, Reason, reason
 from sandfleet_operator.api.kinds.sandbox import Restart, SandboxStatus
 from sandfleet_operator.api.settings import Recovery

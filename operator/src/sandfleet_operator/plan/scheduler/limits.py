@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
 
 START_BACKOFF = Backoff(first=0.5, longest=10.0)
 

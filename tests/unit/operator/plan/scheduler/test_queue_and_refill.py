@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import Code
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.plan.scheduler.claim_queue import (
@@ -25,6 +24,7 @@ from sandfleet_operator.plan.scheduler.refill import (
 )
 from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, Replace, after_exit
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
+from sandfleet_rules.backoff import Backoff
 from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
 
 POLICY = FleetLimits(recovery_delays=(0.0, 0.5, 1.0), stable_after=60.0)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import referred

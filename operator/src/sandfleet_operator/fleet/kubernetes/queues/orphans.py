@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, KubeError, NotFound, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi

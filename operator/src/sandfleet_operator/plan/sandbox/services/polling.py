@@ -7,7 +7,8 @@ fast its services come and go.
 
 from dataclasses import dataclass, replace
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import Heard

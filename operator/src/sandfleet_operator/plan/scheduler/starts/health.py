@@ -6,7 +6,8 @@ start fails is one round, so one refusal of the API server counts once, however 
 
 from dataclasses import dataclass
 
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
+
 from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.kube import Cause, NotCreated
 

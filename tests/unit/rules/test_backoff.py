@@ -1,7 +1,7 @@
 """Pauses between attempts."""
 
 import pytest
-from sandfleet_operator.api.backoff import Backoff
+from sandfleet_rules.backoff import Backoff
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt, for everything in the control plane that is tried again."""
+"""How long to wait before the next attempt of what is tried again."""
 
 from dataclasses import dataclass
 
