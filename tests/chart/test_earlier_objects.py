@@ -79,6 +79,7 @@ NEWER = (
     "spec.affinity",
     "spec.topologySpreadConstraints",
     "spec.podAnnotations",
+    "spec.podLabels",
     "spec.mounts",
     "spec.preload",
     "spec.inline.approvals",

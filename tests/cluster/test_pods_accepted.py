@@ -57,6 +57,7 @@ EVERY_PLACEMENT = {
         {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Honor"},
         {"maxSkew": 3, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"},
     ],
+    "podLabels": {"kueue.x-k8s.io/queue-name": "agents", "tier": ""},
     "podAnnotations": {"prometheus.io/scrape": "false", "example.com/Cost_Center": "a\nb ü"},
     "nodeSelector": {"disk": "fast"},
     "tolerations": [{"key": "sandboxes", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}],

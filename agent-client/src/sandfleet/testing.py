@@ -43,9 +43,10 @@ class Fails:
 
 @dataclass(frozen=True)
 class Breaks:
-    """The executor is gone, as if killed. If `replaced`, the fleet has a new one ready."""
+    """The executor is gone, as if killed. If `replaced`, the fleet has a new one ready. It says `reason` of its end."""
 
     replaced: bool = True
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ class FakeFleet:
         # What the executors were asked to run: id → incarnation, text.
         self.begun: dict[str, tuple[int, str]] = {}
         self.uid = 1
+        # Why each executor before the present one has ended.
+        self.ends: list[str] = []
         self.ended = False
         self.token_life = 3600.0
         # Where the fleet serves.
@@ -183,7 +186,11 @@ class FakeFleet:
     def open(self) -> dict[str, Any]:
         """Describe the sandbox, with access to it."""
         sandbox = fleet_pb2.Sandbox(
-            sandbox_id=self.sandbox_id, sandbox_uid=f"u-{self.uid}", isolation=session_pb2.ISOLATION_NAMESPACE
+            sandbox_id=self.sandbox_id,
+            sandbox_uid=f"u-{self.uid}",
+            isolation=session_pb2.ISOLATION_NAMESPACE,
+            restarts=len(self.ends),
+            last_restart_reason=self.ends[-1] if self.ends else "",
         )
         access = fleet_pb2.Access(address=self.executor_address, token=f"token-{len(self.calls)}")
         access.token_expires.FromSeconds(int(time() + self.token_life))
@@ -203,9 +210,10 @@ class FakeFleet:
         """Return the calls of one method."""
         return [call for call in self.calls if call.method == method]
 
-    async def break_executor(self, *, replaced: bool = True) -> None:
-        """Kill the executor. The fleet names the next one, which is there only if `replaced`."""
+    async def break_executor(self, *, replaced: bool = True, reason: str = "") -> None:
+        """Kill the executor. The fleet names the next one, which is there only if `replaced`, and says the reason."""
         self.uid += 1
+        self.ends.append(reason)
         broken = self._servers.pop()
         task = asyncio.ensure_future(broken.stop(None))
         self._stopping.add(task)
@@ -392,7 +400,7 @@ async def _go_wrong(fake: FakeFleet, context: grpc.aio.ServicerContext[Any, Any]
     if isinstance(step, Fails):
         await _abort(context, step)
     if isinstance(step, Breaks):
-        await fake.break_executor(replaced=step.replaced)
+        await fake.break_executor(replaced=step.replaced, reason=step.reason)
     await asyncio.Event().wait()
 
 

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State, Template
-from sandfleet_operator.plan.scheduler.actions import Action, Answer
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, Start
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -64,3 +64,17 @@ def of_kind(actions: list[Action], kind):
 
 def answers(actions: list[Action]):
     return {action.key.request_id: action.result for action in of_kind(actions, Answer)}
+
+
+def a_cluster(*pools, **limits):
+    numbers = itertools.count(1)
+    settings = {"max_sandboxes": 1000, "max_starting": 10, "recovers": False, "keeps_workspaces": False} | limits
+    return Scheduler(pools, FleetLimits(**settings), new_id=lambda pool: f"{pool}-{next(numbers)}")
+
+
+def starts(actions):
+    return [one.sandbox.sandbox_uid for one in of_kind(actions, Start)]
+
+
+def starting(scheduler, pool):
+    return scheduler.inventory.count_of(pool, State.STARTING)

@@ -25,7 +25,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from support.fakes.kube_memory import Before, MemoryKube
-from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
+from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object, wall_clock
 
 
 class Late(MemoryKube):
@@ -334,6 +334,44 @@ async def test_a_pool_reports_at_once_why_its_pods_cannot_start(world, monkeypat
     world.starts = True
     await world.until(lambda: pool_condition(world).get("reason") == "Filled")
     assert not pool_condition(world)["message"]
+
+
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
+PREPARED = {"type": "PodReadyToStartContainers", "status": "True"}
+PULLS = waiting("ContainerCreating", "") | {"conditions": [PREPARED]}
+# What a pod says that cannot start, its node, how long the fleet leaves it, and the reason of its pool.
+HOLDS = [
+    ({"phase": "Pending", "conditions": [GATED]}, "", 86400.0, "SchedulingGated"),
+    ({"phase": "Pending", "conditions": [UNSCHEDULED]}, "", 900.0, "Unschedulable"),
+    (PULLS, "node-0", 900.0, "ImagePulling"),
+]
+
+
+@pytest.mark.parametrize(("status", "node", "time", "reason"), HOLDS, ids=[row[-1] for row in HOLDS])
+async def test_a_pod_that_cannot_start_keeps_its_place_for_the_time_of_its_hold(status, node, time, reason):
+    late = [0.0]
+    async with World(clock=lambda: wall_clock() + late[0]) as world:
+        world.starts = False
+        await world.add(template_object(), pool_object(size=1))
+        fleet = await world.fleet()
+        await world.until(lambda: len(world.pods()) == 1)
+        (ref,) = (ref_of(pod) for pod in world.pods())
+        gates = [{"name": "kueue.x-k8s.io/admission"}] if reason == "SchedulingGated" else []
+        spec = {"nodeName": node, "schedulingGates": gates}
+        world.cluster.edit(ref, lambda obj: (obj.update(status=status), obj["spec"].update(spec)))
+        inventory = fleet.scheduler.inventory
+        await world.until(lambda: inventory.get(f"{ref.namespace}/{ref.name}").hold.value == reason)
+        late[0] += time - 5
+        await world.until(lambda: pool_condition(world).get("reason") == reason)
+        assert gates == [] or "kueue.x-k8s.io/admission" in pool_condition(world)["message"]
+        # The next leader begins the hold anew.
+        await world.kill(fleet)
+        fleet = await world.fleet()
+        late[0] += 30
+        await asyncio.sleep(0.2)
+        assert [ref_of(pod) for pod in world.pods()] == [ref]
+        late[0] += time
+        await world.until(lambda: ref not in [ref_of(pod) for pod in world.pods()])
 
 
 async def test_a_pool_reports_the_api_servers_message_when_its_pods_are_refused(world):

@@ -18,6 +18,8 @@ OUTPUT_BOUND = 256 * 1024 * 1024
 # Above the given limit, since an executor may cut at the end of a chunk.
 _OUTPUT_SLACK = 1024 * 1024
 _GAPS_COUNT = 1_000
+# Reason of an execution whose whole sandbox ended, since its memory was used up.
+OUT_OF_MEMORY = "SandboxOutOfMemory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,17 @@ class EventCollector:
                 # An event of a later version of the API.
                 pass
         return ()
+
+    def end_of_memory(self, message: str, lost: tuple[str, ...]) -> tuple[Piece, ...]:
+        """End it as ended with its whole sandbox, whose memory was used up; what was received so far stays."""
+        finished = api.common.ExecutionFinished(
+            outcome=api.common.OUTCOME_MEMORY,
+            blame=api.common.BLAME_LIMIT,
+            reason=OUT_OF_MEMORY,
+            message=message,
+        )
+        self.ending = Ending(Outcome.MEMORY, finished, lost)
+        return self._rest()
 
     def lose(self, reason: str, message: str, lost: tuple[str, ...]) -> tuple[Piece, ...]:
         """End it as lost; what was received so far stays."""

@@ -80,6 +80,8 @@ REVIEWED = frozenset(
     }
 )
 _LOOK_TIMEOUT = 5.0
+# Why the control plane has replaced an executor, and the pause between two questions for it, in seconds.
+_OUT_OF_MEMORY, _END_PAUSE = "OutOfMemory", 0.5
 _PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
 
 
@@ -104,8 +106,12 @@ class Relay(Protocol):
 class Connection:
     """A channel to one incarnation of an executor, with its token."""
 
-    def __init__(self, uid: str, access: api.fleet.Access, relay: Relay | None, *, reviewed: bool) -> None:
-        self.uid = uid
+    def __init__(
+        self, sandbox: api.fleet.Sandbox, access: api.fleet.Access, relay: Relay | None, *, reviewed: bool
+    ) -> None:
+        self.uid = uid = sandbox.sandbox_uid
+        # Executors of the sandbox that had ended before this one.
+        self.restarts = sandbox.restarts
         self.access = access
         self._is_reviewed = reviewed
         self._relay = relay
@@ -208,7 +214,7 @@ class Link:
         self.fleet = fleet
         self.sandbox_id = sandbox.sandbox_id
         self.is_reviewed, self.is_brokered = (sandbox.contract == one for one in ("reviewed", "brokered"))
-        self._connection = self._connect(sandbox.sandbox_uid, access)
+        self._connection = self._connect(sandbox, access)
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None
         # `wakes`: whether a call resumes the session that has fallen asleep by itself.
@@ -373,24 +379,34 @@ class Link:
     async def _refresh(self, connection: Connection, token: str, wait: float) -> None:
         async with self._refreshing:
             if self._connection is connection and connection.access.token == token:
-                uid, access = await self._access(wait)
-                if not self._take_token(uid, access):
-                    self._connection = self._connect(uid, access)
+                sandbox, access = await self._access(wait)
+                if not self._take_token(sandbox.sandbox_uid, access):
+                    self._connection = self._connect(sandbox, access)
                     connection.retire()
 
-    async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
+    async def _access(self, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         try:
-            sandbox, access = await (self.fleet.wake if self._may_wake else self.fleet.access)(
-                self.sandbox_id, wait=wait
-            )
+            return await (self.fleet.wake if self._may_wake else self.fleet.access)(self.sandbox_id, wait=wait)
         except SandboxEnded as error:
             # A session that a snapshot keeps is no longer with its fleet: the next call wakes it.
             self._ended = None if self.wakes and not self._may_wake else error
             raise
-        return sandbox.sandbox_uid, access
 
-    def _connect(self, uid: str, access: api.fleet.Access) -> Connection:
-        return Connection(uid, access, self.fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
+    def _connect(self, sandbox: api.fleet.Sandbox, access: api.fleet.Access) -> Connection:
+        return Connection(sandbox, access, self.fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
+
+    async def ended_of_memory(self, connection: Connection) -> bool:
+        """Return whether the executor of this connection has ended since its sandbox's memory was used up."""
+        info = await self.fleet.get(self.sandbox_id)
+        return info.restarts == connection.restarts + 1 and info.last_restart_reason == _OUT_OF_MEMORY
+
+    async def until_ended_of_memory(self, connection: Connection) -> None:
+        """Return when that is known; the fleet may know it long before the next executor answers."""
+        while True:
+            await asyncio.sleep(_END_PAUSE)
+            with suppress(SandfleetError):
+                if await self.ended_of_memory(connection):
+                    return
 
     def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
         """Use a new token if it is for the connected executor. Returns whether it is."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sandfleet._wire import api
-from sandfleet._wire.events import EventCollector, Piece
+from sandfleet._wire.events import OUT_OF_MEMORY, EventCollector, Piece
 from sandfleet._wire.heads import hear_later
 from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 from sandfleet._wire.link import receive
@@ -17,6 +18,7 @@ from sandfleet._wire.retry import Retries, RetryBudget
 from sandfleet._wire.status import detail, never_sent
 from sandfleet.errors import AccessDenied, ProtocolError, SandboxEnded, SandfleetError
 from sandfleet.observe import tracing
+from sandfleet.values.execution import Outcome
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -86,7 +88,8 @@ class ExecutionStream:
         self.patience = math.inf if timeout == 0 else (timeout or _LONGEST) + _MARGIN + people
         self._silent_after = 0.0
         self._connection: Connection | None = None
-        self._first_uid = ""
+        # That to the executor which the execution was given to.
+        self._given_to: Connection | None = None
         self._service = service
         # The request to send again if no answer came; None for an execution that another client started.
         self._request: Message | None = None
@@ -107,9 +110,15 @@ class ExecutionStream:
         return self.collector.ending is not None
 
     @property
+    def lost_executor(self) -> bool:
+        """Whether the execution ended with its executor, as far as the client knows."""
+        ending = self.collector.ending
+        return ending is not None and (ending.outcome is Outcome.LOST or ending.message.reason == OUT_OF_MEMORY)
+
+    @property
     def uid(self) -> str:
         """The uid of the executor that the execution was given to."""
-        return self._first_uid
+        return self._given_to.uid if self._given_to is not None else ""
 
     @property
     def resumed(self) -> int:
@@ -132,7 +141,7 @@ class ExecutionStream:
     async def _begin(self, connection: Connection) -> None:
         self._connection = connection
         # An executor that had the request before has certainly not started it.
-        self._first_uid = connection.uid
+        self._given_to = connection
         # Where a person has to approve it first, it may take any time to begin.
         patience = math.inf if self._link.is_reviewed else _LONGEST + _MARGIN
         self._silent_after = asyncio.get_running_loop().time() + patience
@@ -230,18 +239,18 @@ class ExecutionStream:
             tracing.event("sandfleet.stream.resumed", {"sandfleet.stream.after": str(self.collector.position)})
             self._call = self._send(self._connection)
             try:
-                return await self._read()
+                return await self._explained(await self._read())
             except api.aio.AioRpcError as again:
                 error = again
-        return self._give_up()
+        return await self._explained(self._give_up())
 
     async def _reconnect(self) -> tuple[Piece, ...]:
         """Find the current executor, and end the execution if there is none."""
         assert self._connection is not None
         try:
             # A channel reconnects by itself; the fleet is asked if that does not help.
-            if not self._attempts.first:
-                await self._link.recover(self._connection)
+            if not self._attempts.first and await self._recover(self._connection):
+                return self._end_of_memory()
             self._connection = await self._link.connection()
         except SandboxEnded as error:
             return self._lose("SandboxEnded", f"The sandbox ended while it ran: {error.message}", EVERYTHING)
@@ -251,6 +260,35 @@ class ExecutionStream:
         except SandfleetError as error:
             return self._lose("ExecutorGone", f"The executor is gone: {error.message}. {_UNKNOWN_EXTENT}", EVERYTHING)
         return ()
+
+    async def _recover(self, broken: Connection) -> bool:
+        """Find the current executor. Return True, without it, as soon as the fleet says that memory ended the first."""
+        assert self._given_to is not None
+        recovering = asyncio.ensure_future(self._link.recover(broken))
+        told = asyncio.ensure_future(self._link.until_ended_of_memory(self._given_to))
+        try:
+            await asyncio.wait((recovering, told), return_when=asyncio.FIRST_COMPLETED)
+            if not recovering.done():
+                return True
+            recovering.result()
+        finally:
+            recovering.cancel()
+            told.cancel()
+        return False
+
+    async def _explained(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        """Ask the fleet for the cause where the next executor can only say that the execution was lost."""
+        ending = self.collector.ending
+        if ending is None or ending.outcome is not Outcome.LOST or self._given_to is None:
+            return pieces
+        with suppress(SandfleetError):
+            if await self._link.ended_of_memory(self._given_to):
+                return (*pieces, *self._end_of_memory())
+        return pieces
+
+    def _end_of_memory(self) -> tuple[Piece, ...]:
+        message = f"The sandbox used all of its memory, and its executor ended with it. {_UNKNOWN_EXTENT}"
+        return self.collector.end_of_memory(message, EVERYTHING)
 
     def _give_up(self) -> tuple[Piece, ...]:
         if self._connection is not None and self._connection.uid != self.uid:

@@ -35,7 +35,6 @@ from sandfleet.values.execution import (
     OnInput,
     OnResult,
     OnText,
-    Outcome,
     Result,
     Stream,
 )
@@ -272,8 +271,7 @@ class Interpreter:
 
     async def _brought_back(self, context_id: str, stream: ExecutionStream) -> StateRestored | None:
         """Restore the variables after an execution that was lost with its executor."""
-        ending = stream.collector.ending
-        if ending is None or ending.outcome is not Outcome.LOST or stream.uid == self._link.uid:
+        if not stream.lost_executor or stream.uid == self._link.uid:
             return None
         with suppress(SandfleetError):
             return await self.resume(context_id)

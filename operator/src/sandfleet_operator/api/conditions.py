@@ -99,6 +99,16 @@ class PoolReason(Word):
         "Sandboxes end before they are warm, do not answer, or have a pod that the API server calls invalid; the message says which. The fleet tries again after growing pauses.",
         "Read the message: usually an image, or a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` has the details.",
     )
+    SCHEDULING_GATED = (
+        "SchedulingGated",
+        "Another controller holds the starting pods back by scheduling gates, which the message names.",
+        "Wait until it lets them go: Kueue does so when their queue has quota. The start's time does not run meanwhile.",
+    )
+    IMAGE_PULLING = (
+        "ImagePulling",
+        "A node has been pulling the template's image for some seconds.",
+        "Wait. The start's time does not run meanwhile, up to settings.starts.imagePulling.",
+    )
     UNSCHEDULABLE = (
         "Unschedulable",
         "No node has room for the starting pods; the message is the scheduler's.",
@@ -362,6 +372,11 @@ class Reason(Word):
         "WorkspaceInUse",
         "An older pod may still use the workspace, or another node may still have it attached. Two pods never share a workspace.",
         "Wait for the older pod to end. If its node is gone for good, see NodeNotResponding.",
+    )
+    SCHEDULING_GATED = (
+        "SchedulingGated",
+        "Another controller holds the pod back by scheduling gates, which the message names.",
+        "Wait until it lets the pod go: Kueue does so when the pod's queue has quota.",
     )
     UNSCHEDULABLE = (
         "Unschedulable",

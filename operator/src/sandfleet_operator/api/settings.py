@@ -39,6 +39,26 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """How long the fleet leaves a pod that cannot start, in seconds; then another one takes its place.
+
+    The start's own time (startTimeoutSeconds) does not run meanwhile.
+    """
+
+    # Another controller holds it back by scheduling gates.
+    scheduling_gated: float = 86400.0
+    # No node has room; an autoscaler may bring one.
+    unschedulable: float = 900.0
+    # Its node pulls the image.
+    image_pulling: float = 900.0
+
+    def __post_init__(self) -> None:
+        """Raises FleetError."""
+        for one in fields(self):
+            _must(getattr(self, one.name) > 0, f"starts.{_camel(one.name)} is not above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dns:
     """The pods that resolve names."""
 
@@ -125,6 +145,7 @@ class Settings:
     # each account that may create pods beside its own is trusted.
     admission_policies: tuple[str, ...] = ()
     recovery: Recovery = Recovery()
+    starts: Starts = field(default_factory=Starts)
     dns: Dns = Dns()
     egress: EgressByName = field(default_factory=EgressByName)
 
@@ -154,10 +175,14 @@ class Settings:
         _must("control_plane_namespace" in given, "controlPlaneNamespace is missing")
         if given.get("inline") is not None:
             given["inline"] = _ceiling(_object(given["inline"], "inline"))
-        for name, kind in (("executor", Executor), ("recovery", Recovery), ("dns", Dns), ("egress", EgressByName)):
+        for name, kind in PARTS.items():
             if name in given:
                 given[name] = kind(**_fields(kind, _object(given[name], name), f"{name}."))
         return cls(**given)
+
+
+# Field of the settings → what it is an object of.
+PARTS = {"executor": Executor, "recovery": Recovery, "starts": Starts, "dns": Dns, "egress": EgressByName}
 
 
 def _ceiling(spec: Mapping[str, Any]) -> TemplateSpec:

@@ -159,6 +159,23 @@ class Claim:
         return 0.0 if self.on_timeout == "end" else SETTLE_SECONDS
 
 
+class Hold(Enum):
+    """Why a start stands: its clock runs only while the pod can start."""
+
+    NONE = ""
+    # Another controller, such as Kueue, has not let the pod be scheduled.
+    SCHEDULING_GATED = "SchedulingGated"
+    # No node has room, and one may be on its way.
+    UNSCHEDULABLE = "Unschedulable"
+    # A node pulls the image.
+    IMAGE_PULLING = "ImagePulling"
+
+    @property
+    def has_node(self) -> bool:
+        """Whether a node is at work on the start, so that it takes a start slot."""
+        return self not in {Hold.SCHEDULING_GATED, Hold.UNSCHEDULABLE}
+
+
 class ExitCode(IntEnum):
     """Exit codes of an executor; docs/reference/executor.md says what each means."""
 
@@ -213,7 +230,7 @@ class Sandbox:
     workspace_id: str
     state: State
     created: float
-    # When this incarnation was started.
+    # When this incarnation was started, or got leave to look for a node.
     started: float
     isolation: Isolation
     # As its pool's template had it when it was made; its tokens repeat it.
@@ -259,6 +276,9 @@ class Sandbox:
     unmade: bool = False
     # The sandbox was warm before this leader, which has not verified its executor yet.
     untried: bool = False
+    # Why its start stands, and since when it stands or goes on; before `started`: since then.
+    hold: Hold = Hold.NONE
+    clock: float = 0.0
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -190,6 +190,30 @@ async def test_an_executor_that_dies_loses_the_execution_and_the_next_call_finds
     assert following.lost == ()
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_an_executor_that_ends_for_want_of_memory_is_said_to_also_before_the_next_one_answers(
+    fake: FakeFleet, sandbox: AsyncSandbox, *, replaced: bool
+) -> None:
+    fake.answer("code", output("half"), Breaks(replaced=replaced, reason="OutOfMemory"))
+    execution = await sandbox.run_code("code")
+    assert (execution.outcome, execution.blame, execution.reason) == (Outcome.MEMORY, Blame.LIMIT, "SandboxOutOfMemory")
+    assert (execution.logs.stdout, execution.lost) == ("half", EVERYTHING)
+    if replaced:
+        assert (await sandbox.run_code("more")).ok
+
+
+@pytest.mark.parametrize("ends", [["OutOfMemory", "ExecutorCrashed"], ["OutOfMemory", "OutOfMemory"], []])
+async def test_memory_is_blamed_for_the_end_of_the_very_executor_alone(
+    fake: FakeFleet, sandbox: AsyncSandbox, ends: list[str]
+) -> None:
+    """Of executors in between, or of a fleet that does not know, the last reason says nothing about this one."""
+    fake.answer("code", output("half"), Breaks())
+    run = asyncio.create_task(sandbox.run_code("code"))
+    await _until(lambda: bool(fake.ends))
+    fake.ends[:] = ends
+    assert (await run).outcome is Outcome.LOST
+
+
 async def test_a_replacement_between_two_executions_is_said_once(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
     assert (await sandbox.run_code("x = 1")).ok
     await fake.break_executor()

@@ -38,6 +38,7 @@ NEVER_THE_OWNERS = {
     "affinity",
     "topologySpreadConstraints",
     "podAnnotations",
+    "podLabels",
     "priorityClassName",
     "packages",
     "packagesTimeoutSeconds",

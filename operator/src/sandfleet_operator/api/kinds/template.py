@@ -233,6 +233,7 @@ class TemplateSpec:
     tolerations: Annotated[tuple[Mapping[str, object], ...], at("tolerations", listed(raw))] = ()
     affinity: Annotated[Affinity, at("affinity")] = field(default_factory=Affinity)
     spread: Annotated[tuple[Spread, ...], at("topologySpreadConstraints")] = ()
+    pod_labels: Annotated[Mapping[str, str], at("podLabels")] = field(default_factory=dict)
     pod_annotations: Annotated[Mapping[str, str], at("podAnnotations")] = field(default_factory=dict)
     priority_class: Annotated[str, at("priorityClassName")] = ""
     # Seconds that a pod of a pool or of a claim has from its creation until its executor answers.

@@ -22,7 +22,7 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.api.values import Hold, Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
 from sandfleet_operator.cluster.policies import check_policies
@@ -416,8 +416,14 @@ def _pod_ref(sandbox: Sandbox) -> Ref:
 
 
 def _limits(settings: Settings) -> FleetLimits:
+    starts = settings.starts
     return replace(
         LIMITS,
         max_waiting_per_namespace=settings.max_waiting_per_namespace,
         longest_suspension=settings.suspend_timeout_seconds,
+        hold_timeouts={
+            Hold.SCHEDULING_GATED: starts.scheduling_gated,
+            Hold.UNSCHEDULABLE: starts.unschedulable,
+            Hold.IMAGE_PULLING: starts.image_pulling,
+        },
     )

@@ -143,6 +143,7 @@ class Observer:
             self._driver.do(self._scheduler.taken(key, self._clock()))
         elif self._backend.run(key) is not None:
             self._backend.saw_pod(obj, gone=gone)
+            self._note_hold(key, pod_of(obj))
             self._look_at_session(obj)
             return
         if gone or self.term is None:
@@ -207,6 +208,12 @@ class Observer:
         if adoption.may_lack_volume(pod):
             self._background.begin(self._backend.complete(sandbox), f"complete pod {key}")
         self._backend.saw_pod(obj, gone=False)
+        self._note_hold(key, pod)
+
+    def _note_hold(self, sandbox_id: str, pod: Pod) -> None:
+        """Tells the scheduler whether the pod of a start can start now."""
+        if not (pod.deleting or pod.ended):
+            self._driver.do(self._scheduler.held(sandbox_id, pod.hold, self._clock()))
 
     def _complete(self, found: Found) -> None:
         """A claim that was not written down yet: its fleet ended after it had bound the pod."""
@@ -384,6 +391,7 @@ class Observer:
         ref = Ref(CODE_SANDBOX, meta["namespace"], (meta.get("labels") or {}).get(names.SANDBOX, ""))
         known = self.session_of(f"{ref.namespace}/{ref.name}")
         if known is not None and known.state in {State.RECOVERING, State.RESUMING, State.SUSPENDING}:
+            self._note_hold(known.sandbox_id, pod_of(obj))
             self.look_at_sandbox(ref)
 
 

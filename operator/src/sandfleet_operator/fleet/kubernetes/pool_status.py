@@ -59,6 +59,8 @@ QUIET_SECONDS = 3.0
 STARTS = {
     PoolReason.STARTS_FAIL.value,
     PoolReason.UNSCHEDULABLE.value,
+    PoolReason.SCHEDULING_GATED.value,
+    PoolReason.IMAGE_PULLING.value,
     PoolReason.IMAGE_PULL_FAILED.value,
     PoolReason.CONTAINER_CREATE_FAILED.value,
     PoolReason.SECRET_NOT_FOUND.value,

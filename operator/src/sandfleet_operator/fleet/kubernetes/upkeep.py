@@ -8,7 +8,7 @@ from dataclasses import replace
 from sandfleet_operator.api.conditions import PoolReason, Reason
 from sandfleet_operator.api.kube import CONFIG_MAP, NODE, POD, SANDBOX_POOL, Json, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import EndReason, QueueReason
-from sandfleet_operator.api.values import State
+from sandfleet_operator.api.values import Hold, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
 from sandfleet_operator.cluster.store import Store
@@ -18,7 +18,6 @@ from sandfleet_operator.fleet.kubernetes.pool_status import PoolStatuses
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import node_of, pod_of
 from sandfleet_operator.plan.sandbox.pod import start_trouble
-from sandfleet_operator.plan.sandbox.status import Finding
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 
@@ -31,8 +30,9 @@ LEARN_EVERY = 60.0
 SOON = 0.05
 # So long may a warm pod not be ready before another one takes its place.
 UNHEALTHY_SECONDS = 15.0
-# A pod that finds no node for so long does not only wait for its volume.
-SETTLED_SECONDS = 3.0
+# A pod that finds no node for so long does not only wait for its volume, and one whose container is created for so long
+# waits for its image.
+SETTLED_SECONDS, PULLING_SECONDS = 3.0, 10.0
 # What the pods that are being started may say more about.
 STARTING = {PoolReason.FILLING.value, PoolReason.STARTS_FAIL.value}
 # Why a pool is closed until then.
@@ -64,7 +64,7 @@ class Upkeep:
         self._clock = clock
         self._unready = UnreadyPods(fleet.scheduler.inventory)
         # Pool → what kept its starts from coming about.
-        self._troubles: dict[str, Finding] = {}
+        self._troubles: dict[str, tuple[str, str]] = {}
         self._due = False
         # Nothing is started or handed out before all that is there is known.
         self._held = True
@@ -142,17 +142,21 @@ class Upkeep:
             self._troubles.pop(pool, None)
             return level
         self._troubles[pool] = found
-        return replace(level, reason=found.reason.value, message=found.message)
+        return replace(level, reason=found[0], message=found[1])
 
-    def _start_troubles(self, pool: str) -> Iterator[Finding]:
+    def _start_troubles(self, pool: str) -> Iterator[tuple[str, str]]:
+        """Reasons and messages."""
         now = self._clock()
         for sandbox in self._fleet.scheduler.inventory.of_pool(pool, State.STARTING):
             namespace, _, name = sandbox.sandbox_uid.partition("/")
             obj = self._store.get(Ref(POD, namespace, name))
             found = start_trouble(pod_of(obj)) if obj else None
+            stands = now - max(sandbox.started, sandbox.clock)
             # The scheduler looks at a pod before its volume is made.
-            if found and (found.reason is not Reason.UNSCHEDULABLE or now - sandbox.started >= SETTLED_SECONDS):
-                yield found
+            if found and (found.reason is not Reason.UNSCHEDULABLE or stands >= SETTLED_SECONDS):
+                yield found.reason.value, found.message
+            elif found is None and sandbox.hold is Hold.IMAGE_PULLING and stands >= PULLING_SECONDS:
+                yield PoolReason.IMAGE_PULLING.value, f"the node of pod {name} pulls its image"
 
     def count_nodes(self) -> None:
         ready = sum(1 for obj in self._store.all(NODE) if node_of(obj).ready)

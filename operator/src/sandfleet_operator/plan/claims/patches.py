@@ -19,7 +19,7 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
     labels = {names.SANDBOX: record.object, **copied}
     if egress_class and record.egress:
         labels[names.EGRESS_CLASS] = egress_class
-    annotations = {names.CLAIM: record_text(record), names.SAFE_TO_EVICT: "false"}
+    annotations = {names.CLAIM: record_text(record), **names.autoscaler_marks(claimed=True)}
     if trace := trace_parent(record.traceparent):
         annotations[names.TRACEPARENT] = trace
     return _take_patch(pod_uid, labels, annotations, [])
@@ -32,7 +32,7 @@ def give_patch(pod_uid: str, owner: Meta, now: float, copied: Mapping[str, str])
     say.
     """
     labels = {names.SANDBOX: owner.name, **copied}
-    annotations = {names.GIVEN: str(int(now)), names.SAFE_TO_EVICT: "false"}
+    annotations = {names.GIVEN: str(int(now)), **names.autoscaler_marks(claimed=True)}
     return _take_patch(pod_uid, labels, annotations, [names.owned_by("CodeSandbox", owner)])
 
 

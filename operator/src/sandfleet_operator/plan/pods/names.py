@@ -59,6 +59,11 @@ CLAIM = f"{GROUP}/claim"
 # Annotation of a pod: whether a cluster autoscaler may end it to free its node. It may end a warm pod, whose
 # directories would otherwise keep the node for ever, but no session.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+# Annotation of a pod: whether Karpenter has to leave it where it is. The same holds.
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+# A mesh's sidecar would open a way out of the pod, and would be beside the session's code.
+OUT_OF_MESHES = {"sidecar.istio.io/inject": "false", "istio.io/dataplane-mode": "none"}
+NO_LINKERD = {"linkerd.io/inject": "disabled"}
 # When the lease of a claim's CodeSandbox ends, in seconds since the epoch, once it was renewed.
 LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # When a suspended claim's CodeSandbox ends, in seconds since the epoch; empty while it is not suspended.
@@ -159,6 +164,11 @@ def owned_by(kind: str, meta: Meta) -> dict[str, Any]:
 def own_labels(**more: str) -> dict[str, str]:
     """Labels of all objects that belong to sandboxes."""
     return {MANAGED_BY: PRODUCT, COMPONENT: SANDBOX_COMPONENT, **more}
+
+
+def autoscaler_marks(*, claimed: bool) -> dict[str, str]:
+    """Annotations of a pod for what may end it to free its node."""
+    return {SAFE_TO_EVICT: "false" if claimed else "true", DO_NOT_DISRUPT: "true" if claimed else "false"}
 
 
 def is_reserved(label: str) -> bool:

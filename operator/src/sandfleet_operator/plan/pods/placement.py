@@ -55,6 +55,7 @@ def check(template: TemplateSpec) -> None:
             raise invalid("InvalidToleration", f"cannot {DOING}: tolerations[{number}] {why}", f"tolerations[{number}]")
     _check_affinity(template.affinity)
     _check_spread(template.spread)
+    _check_labels(template.pod_labels)
     _check_annotations(template.pod_annotations)
 
 
@@ -152,6 +153,14 @@ def _check_spread(constraints: tuple[Spread, ...]) -> None:
         if (one.topology_key, one.unsatisfiable) in seen:
             raise _refusal(f"{what} has the topologyKey and whenUnsatisfiable of one before it")
         seen.add((one.topology_key, one.unsatisfiable))
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    for key, value in labels.items():
+        if names.is_reserved(key) or _is_isolating(key):
+            why = f"{key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod"
+            raise invalid("InvalidLabel", f"cannot label pods: {why}", "podLabels")
+        check_label(key, value, doing="label pods")
 
 
 def _check_annotations(annotations: Mapping[str, str]) -> None:

@@ -80,8 +80,9 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     spec = _spec(request, settings)
     annotations = {
         **request.wanted.pod_annotations,
+        **names.NO_LINKERD,
+        **names.autoscaler_marks(claimed=request.state is PodState.CLAIMED),
         names.SPEC_HASH: spec_hash(request.wanted, settings),
-        names.SAFE_TO_EVICT: "false" if request.state is PodState.CLAIMED else "true",
     }
     if trace := trace_parent(request.traceparent):
         annotations[names.TRACEPARENT] = trace
@@ -116,6 +117,8 @@ def spec_hash(wanted: Effective, settings: Settings) -> str:
     made: dict[str, Any] = _spec(anonymous, settings)
     if wanted.pod_annotations:
         made = {"annotations": dict(wanted.pod_annotations), "spec": made}
+    if wanted.pod_labels:
+        made = {"labels": dict(wanted.pod_labels), "spec": made}
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -125,7 +128,8 @@ def made_from(spec: str, snapshot: str) -> str:
 
 
 def pod_labels(request: PodRequest, settings: Settings) -> dict[str, str]:
-    return {**names.copied(request.labels, settings.copied_labels), **own_labels(request)}
+    copied = names.copied(request.labels, settings.copied_labels)
+    return {**copied, **request.wanted.pod_labels, **names.OUT_OF_MESHES, **own_labels(request)}
 
 
 def own_labels(request: PodRequest) -> dict[str, str]:

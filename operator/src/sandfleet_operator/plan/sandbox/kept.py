@@ -25,7 +25,7 @@ META = (
     "deletionTimestamp",
     "labels",
 )
-CONDITIONS = ("Ready", "PodScheduled", "DisruptionTarget")
+CONDITIONS = ("Ready", "PodScheduled", "PodReadyToStartContainers", "DisruptionTarget")
 # Texts up to this length are shared with equal ones of other objects where there are few different ones.
 SHARED = 128
 # The record of a claim stands on its pod and on its CodeSandbox.
@@ -82,7 +82,7 @@ def _pod(obj: Json) -> Kept:
     volumes = _named(spec, "volumes", "name", "workspace")
     whole = {
         "metadata": slim,
-        "spec": {**_only(spec, ("nodeName", "runtimeClassName")), "volumes": volumes},
+        "spec": {**_only(spec, ("nodeName", "runtimeClassName", "schedulingGates")), "volumes": volumes},
         "status": said,
     }
     found = Kept({**_head(obj), "metadata": slim, "spec": asked})

@@ -12,6 +12,7 @@ from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kinds.template import Contract, Egress, SandboxTemplate, TemplateSpec
 from sandfleet_operator.api.table import as_type, moment
+from sandfleet_operator.api.values import Hold
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER
 from sandfleet_operator.plan.sandbox.binding import Binding, binding_of
@@ -19,6 +20,10 @@ from sandfleet_operator.plan.sandbox.binding import Binding, binding_of
 # Reasons of the condition DisruptionTarget, and of a pod's status, which mean that the node is gone.
 NODE_GONE = {"DeletionByTaintManager", "DeletionByPodGC", "NodeLost"}
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+# Reason of the condition PodScheduled while scheduling gates are there.
+GATED = "SchedulingGated"
+# Why a container waits while its image is pulled, and before: without and with init containers.
+CREATING = {"ContainerCreating", "PodInitializing"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,10 @@ class Pod:
     # Name of its RuntimeClass; empty: the nodes' own.
     runtime_class: str = ""
     address: str = ""
-    # The scheduler's message while it finds no node.
+    # The scheduler's message while it finds no node, or may not look for one.
     unschedulable: str = ""
+    # Why its start stands.
+    hold: Hold = Hold.NONE
     # The kubelet's reason and message while the container does not run.
     waiting: str = ""
     waiting_message: str = ""
@@ -241,7 +248,8 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
         node=_word(spec, "nodeName"),
         runtime_class=_word(spec, "runtimeClassName"),
         address=_word(status, "podIP"),
-        unschedulable=_unschedulable(conditions),
+        unschedulable=_unschedulable(spec, conditions),
+        hold=_hold(conditions, _word(waiting, "reason")),
         waiting=_word(waiting, "reason"),
         waiting_message=_word(waiting, "message"),
         ready=_first(conditions, "type", "Ready").get("status") == "True",
@@ -337,11 +345,23 @@ def _marks(conditions: Sequence[Mapping[str, Any]], running: Mapping[str, Any]) 
     return tuple(found)
 
 
-def _unschedulable(conditions: Sequence[Mapping[str, Any]]) -> str:
+def _unschedulable(spec: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> str:
+    scheduled = _first(conditions, "type", "PodScheduled")
+    if scheduled.get("status") != "False":
+        return ""
+    gates = ", ".join(_word(gate, "name") for gate in _items(spec, "schedulingGates"))
+    if gates and scheduled.get("reason") == GATED:
+        return f"scheduling gates that others have to remove: {gates[:300]}"
+    return _word(scheduled, "message") or _word(scheduled, "reason") or "no node fits"
+
+
+def _hold(conditions: Sequence[Mapping[str, Any]], waiting: str) -> Hold:
     scheduled = _first(conditions, "type", "PodScheduled")
     if scheduled.get("status") == "False":
-        return _word(scheduled, "message") or _word(scheduled, "reason") or "no node fits"
-    return ""
+        return Hold.SCHEDULING_GATED if scheduled.get("reason") == GATED else Hold.UNSCHEDULABLE
+    # Volumes and network are there by then.
+    prepared = _first(conditions, "type", "PodReadyToStartContainers").get("status") == "True"
+    return Hold.IMAGE_PULLING if prepared and waiting in CREATING else Hold.NONE
 
 
 def _disruption(status: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> tuple[str, str]:

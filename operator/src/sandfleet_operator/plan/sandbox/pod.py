@@ -7,7 +7,7 @@ from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.sandbox import OnIdle, SandboxStatus
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.times import time_text
-from sandfleet_operator.api.values import Isolation
+from sandfleet_operator.api.values import Hold, Isolation
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective
 from sandfleet_operator.plan.pods.podspec import PodRequest, own_labels, pod_labels, sandbox_pod, spec_hash
@@ -293,7 +293,8 @@ def _not_started(given: RoundInput, pod: Pod) -> Finding:
 def start_trouble(pod: Pod) -> Finding | None:
     """Why the pod does not start, as the scheduler or the kubelet reports it; None while nothing is wrong."""
     if not pod.node:
-        return Finding(Reason.UNSCHEDULABLE, pod.unschedulable) if pod.unschedulable else None
+        stands = Reason.SCHEDULING_GATED if pod.hold is Hold.SCHEDULING_GATED else Reason.UNSCHEDULABLE
+        return Finding(stands, pod.unschedulable) if pod.unschedulable else None
     if "secret" in pod.waiting_message and "not found" in pod.waiting_message:
         return Finding(Reason.SECRET_NOT_FOUND, pod.waiting_message)
     if reason := WAITING.get(pod.waiting):

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.api.values import Hold, Sandbox, State
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool, Room, Supply
@@ -29,12 +29,15 @@ class Capacity:
         return min(room, pool.most - self._inventory.count_of(pool.name, *PLACED))
 
     def begun(self, pool: str) -> int:
-        """Starts of the pool that are in progress, those of resumed sessions included."""
-        return self._inventory.count_of(pool, State.STARTING, State.RESUMING)
+        """Starts of the pool that nodes are at work on, those of resumed sessions included."""
+        return self._inventory.count_of(pool, State.STARTING, State.RESUMING) - self._inventory.held(pool)
 
     def room_to_start(self, pool: Pool, room: int) -> Room:
-        """As `want` has said last what the pool wants. `room`: the pool's."""
-        slots = self.share(pool) - self.begun(pool.name)
+        """As `want` has said last what the pool wants. `room`: the pool's.
+
+        Starts that wait for a node count here, though they take no slot of others: more of them would wait as well.
+        """
+        slots = self.share(pool) - self.begun(pool.name) - self._inventory.held(pool.name)
         return Room(slots=max(0, slots), sandboxes=room, ending=self._inventory.count(State.ENDED))
 
     def share(self, pool: Pool) -> int:
@@ -68,7 +71,7 @@ class Capacity:
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
         begun = self._inventory.count(State.STARTING) + self._inventory.count(State.RESUMING)
-        return self.max_starting - begun - self._replacing()
+        return self.max_starting - (begun - self._inventory.held()) - self._replacing()
 
     def _replacing(self) -> int:
         if not self._limits.recovers:
@@ -104,7 +107,21 @@ class Capacity:
     def start_is_overdue(self, sandbox: Sandbox, timeout: float, now: float) -> bool:
         replaced = sandbox.state is State.RECOVERING and sandbox.running and self._limits.recovers
         begun = sandbox.state in {State.STARTING, State.RESUMING}
-        return (begun or replaced) and now - sandbox.started >= timeout
+        since = max(sandbox.started, sandbox.clock)
+        return (begun or replaced) and now - since >= self.patience_with(sandbox.hold, timeout)
+
+    def patience_with(self, hold: Hold, timeout: float) -> float:
+        """Seconds that a start may take, or stand, where `timeout` is that of its pool."""
+        return self._limits.hold_timeouts.get(hold, timeout)
+
+    def misplaced(self, pool: Pool, surplus: int) -> list[Sandbox]:
+        """Starts without a node that are to end: those of an earlier revision, and `surplus` of those for no claim."""
+        if not self._inventory.held(pool.name):
+            return []
+        held = [one for one in self._inventory.of_pool(pool.name, State.STARTING) if not one.hold.has_node]
+        stale = [one for one in held if one.revision != pool.revision]
+        spare = [one for one in held if one.revision == pool.revision and one.claim is None]
+        return [*stale, *spare[: max(0, surplus - sum(one.claim is None for one in stale))]]
 
     def lease_is_over(self, sandbox: Sandbox, now: float) -> bool:
         if sandbox.lease_expires is None or sandbox.state not in {State.CLAIMED, State.RECOVERING} or not sandbox.bound:

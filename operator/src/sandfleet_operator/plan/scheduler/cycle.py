@@ -169,6 +169,10 @@ class SchedulingCycle:
         ):
             step = lifecycle.ended(sandbox, EndReason.NOT_NEEDED.value)
             actions += self._transitions.apply(sandbox, step, now)
+        for sandbox in self._capacity.misplaced(
+            pool, supply.warm + supply.starting - pool.target_warm - demands.claims
+        ):
+            actions += self._transitions.apply(sandbox, lifecycle.misplaced(sandbox), now)
         return actions
 
     def _batch(self, state: PoolState, missing: int) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, EndReason
-from sandfleet_operator.api.values import ASLEEP, Sandbox, State
+from sandfleet_operator.api.values import ASLEEP, Hold, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, AskLease
 from sandfleet_operator.plan.scheduler.capacity import Capacity
@@ -12,6 +12,14 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.patience import Patience
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.transitions import Transitions
+
+# What has not come in time.
+_OVERDUE = {
+    Hold.NONE: "not ready",
+    Hold.SCHEDULING_GATED: "its pod's scheduling gates were not removed",
+    Hold.UNSCHEDULABLE: "no node had room for it",
+    Hold.IMAGE_PULLING: "its node has not pulled its image",
+}
 
 
 class Deadlines:
@@ -48,7 +56,8 @@ class Deadlines:
         for sandbox in [one for state in states for one in self._inventory.in_state(state)]:
             timeout = self._queues.start_timeout(sandbox.pool) or self._limits.start_timeout
             if self._capacity.start_is_overdue(sandbox, timeout, now):
-                problem = ClaimReason.START_TIMEOUT.problem(f"cannot start a sandbox: not ready within {timeout:g} s")
+                late = f"{_OVERDUE[sandbox.hold]} within {self._capacity.patience_with(sandbox.hold, timeout):g} s"
+                problem = ClaimReason.START_TIMEOUT.problem(f"cannot start a sandbox: {late}")
                 actions += self._transitions.apply(sandbox, lifecycle.unfit(sandbox, problem), now)
         return actions
 

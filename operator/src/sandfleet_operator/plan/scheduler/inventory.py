@@ -31,6 +31,8 @@ class Inventory:
         # Pool → starts for no claim in particular, and starts that the backend has not confirmed yet.
         self._shared_starts: Counter[str] = Counter()
         self._unmade: Counter[str] = Counter()
+        # Pool → starts that no node has.
+        self._held: Counter[str] = Counter()
         # What sandboxes and others use of the quotas of queues.
         self.ledger = Ledger()
         self.ends = EndsOfSessions(self._sandboxes)
@@ -117,6 +119,10 @@ class Inventory:
         """Starts of the pool that the backend has not confirmed yet."""
         return self._unmade[pool]
 
+    def held(self, pool: str | None = None) -> int:
+        """Starts of the pool, or of all, that no node has."""
+        return self._held.total() if pool is None else self._held[pool]
+
     def serving(self, queue: str) -> list[Sandbox]:
         """The sandboxes that serve claims of the queue."""
         return [self._sandboxes[name] for name in self._by_queue.get(queue, ())]
@@ -165,6 +171,8 @@ class Inventory:
             del self._by_claim[old.claim.key]
 
     def _count_start(self, sandbox: Sandbox, by: int) -> None:
+        if not sandbox.hold.has_node and sandbox.state in {State.STARTING, State.RESUMING}:
+            self._held[sandbox.pool] += by
         if sandbox.state is State.STARTING:
             self._shared_starts[sandbox.pool] += by if sandbox.claim is None else 0
             self._unmade[sandbox.pool] += by if sandbox.unmade else 0
@@ -191,6 +199,7 @@ def _is_indexed_alike(one: Sandbox, other: Sandbox) -> bool:
         and one.sandbox_uid == other.sandbox_uid
         and one.claim is other.claim
         and one.unmade == other.unmade
+        and one.hold is other.hold
         and one.revision == other.revision
         and one.workspace_id == other.workspace_id
         and one.pool == other.pool

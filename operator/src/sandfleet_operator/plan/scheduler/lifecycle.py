@@ -15,7 +15,7 @@ from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
-from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Mark, Sandbox, State
+from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Hold, Mark, Sandbox, State
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
     Bind,
@@ -73,6 +73,21 @@ def made(sandbox: Sandbox) -> Step:
     return Step(replace(sandbox, unmade=False))
 
 
+def held(sandbox: Sandbox, hold: Hold, now: float) -> Step:
+    """Its start stands for this reason, or goes on; either way its clock begins anew.
+
+    What a start takes is learnt from the starts of a pool, without the time in which no node was to be had.
+    """
+    started = sandbox.started if sandbox.hold.has_node else now
+    return Step(replace(sandbox, hold=hold, started=started, clock=now))
+
+
+def misplaced(sandbox: Sandbox) -> Step:
+    """No node has its start, which its pool does not want any more. A claim that it was for waits for another one."""
+    claim = sandbox.claim
+    return _ending(sandbox, EndReason.NOT_NEEDED.value, Taken(claim.key) if claim is not None else None)
+
+
 def not_made(sandbox: Sandbox, why: NotCreated) -> Step:
     """The API server did not let it be made: nothing of it exists, or what exists is being removed."""
     match sandbox.state:
@@ -88,9 +103,10 @@ def ready(sandbox: Sandbox, now: float, received: frozenset[Mark] = frozenset())
     """Its executor answers and is what was asked for. `received`: what it was filled with had received."""
     match sandbox.state:
         case State.STARTING if sandbox.claim is None:
-            return Step(replace(sandbox, state=State.WARM, ready=now, unmade=False, received=received))
+            return Step(replace(sandbox, state=State.WARM, ready=now, unmade=False, hold=Hold.NONE, received=received))
         case State.STARTING:
-            return _claimed(replace(sandbox, ready=now, unmade=False, received=received), sandbox.claim, now)
+            mine = replace(sandbox, ready=now, unmade=False, hold=Hold.NONE, received=received)
+            return _claimed(mine, sandbox.claim, now)
         case State.WARM if sandbox.untried:
             return Step(replace(sandbox, untried=False))
         case State.RECOVERING if sandbox.running:
@@ -245,7 +261,8 @@ def resuming(sandbox: Sandbox, sandbox_uid: str, now: float, *, asked: bool = Tr
     """There is room for the suspended session. `asked`: the fleet starts it; else another writer has."""
     if sandbox.state not in ASLEEP or (asked and sandbox.running):
         raise ImpossibleEventError("resuming", sandbox)
-    fresh = replace(sandbox, state=State.RESUMING, sandbox_uid=sandbox_uid, started=now, running=True)
+    woken = replace(sandbox, state=State.RESUMING, sandbox_uid=sandbox_uid, running=True)
+    fresh = replace(woken, started=now, hold=Hold.NONE)
     return Step(fresh, (Resume(fresh),) if asked else ())
 
 

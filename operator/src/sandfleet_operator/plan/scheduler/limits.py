@@ -1,8 +1,11 @@
 """The numbers that decisions go by. Durations are seconds."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sandfleet_rules.backoff import Backoff
+
+from sandfleet_operator.api.values import Hold
 
 START_BACKOFF = Backoff(first=0.5, longest=10.0)
 
@@ -27,6 +30,8 @@ class FleetLimits:
     longest_suspension: float = 3600.0
     # Where the pool says nothing else.
     start_timeout: float = 60.0
+    # How long a start may stand for each reason before it is given up; no entry: as long as the start itself may take.
+    hold_timeouts: Mapping[Hold, float] = field(default_factory=dict)
     # How long the executor has to end by itself at the end of its lease before the fleet ends it.
     lease_grace: float = 5.0
     # How long an executor may leave the question unanswered whether an earlier leader has renewed its lease.

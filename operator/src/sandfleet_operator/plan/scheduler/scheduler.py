@@ -8,7 +8,7 @@ from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
-from sandfleet_operator.api.values import Claim, Exit, Mark, RequestKey, Sandbox, State
+from sandfleet_operator.api.values import Claim, Exit, Hold, Mark, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, no_pool, weighed
@@ -201,6 +201,13 @@ class Scheduler:
             return []
         self._transitions.start_made(sandbox.pool)
         return self._apply(sandbox, lifecycle.made(sandbox), now)
+
+    def held(self, sandbox_id: str, hold: Hold, now: float) -> list[Action]:
+        """The start stands, or goes on: a start's time counts only while its pod can start."""
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state not in {State.STARTING, State.RESUMING} or sandbox.hold is hold:
+            return []
+        return self._apply(sandbox, lifecycle.held(sandbox, hold, now), now)
 
     def not_made(self, sandbox_uid: str, why: NotCreated, now: float) -> list[Action]:
         """The API server has refused what the start needs."""

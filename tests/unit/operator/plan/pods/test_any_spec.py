@@ -50,6 +50,7 @@ USUAL = {
         [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
     ),
     "spec.podAnnotations": st.just({"example.com/team": "a"}),
+    "spec.podLabels": st.just({"kueue.x-k8s.io/queue-name": "agents"}),
 }
 NAMED = {"always": frozenset({"spec.templateRef"}), "never": frozenset({"spec.inline"})}
 INLINE = {"always": frozenset({"spec.inline"}), "never": frozenset({"spec.templateRef", "spec.poolRef"})}
@@ -171,7 +172,7 @@ def within(result: Effective, allowed: TemplateSpec) -> None:
     assert result.contract in allowed.contracts
     assert not first_outside(result.egress, allowed.egress)
     same = ("image", "runtime_class", "node_selector", "tolerations", "priority_class", "secret_envs")
-    same += ("affinity", "spread", "pod_annotations")
+    same += ("affinity", "spread", "pod_annotations", "pod_labels")
     assert {name: getattr(result, name) for name in same} == {name: getattr(allowed, name) for name in same}
 
 
@@ -260,6 +261,8 @@ PLACEMENTS = [
     (spread(minDomains=2, whenUnsatisfiable="ScheduleAnyway"), "cannot place pods: topologySpreadConstraints[0] has minDomains, which only whenUnsatisfiable DoNotSchedule may have"),
     ({"topologySpreadConstraints": spread()["topologySpreadConstraints"] * 2}, "cannot place pods: topologySpreadConstraints[1] has the topologyKey and whenUnsatisfiable of one before it"),
     *(({"podAnnotations": {key: "x"}}, f"cannot annotate pods: {key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod") for key in RESERVED),
+    *(({"podLabels": {key: "x"}}, f"cannot label pods: {key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod") for key in (*RESERVED, "istio.io/dataplane-mode")),
+    ({"podLabels": {"a.example/b": "not a value"}}, "cannot label pods:"),
     *(({"podAnnotations": {key: "x"}}, f"cannot annotate pods: {key!r} has no domain") for key in ("team", "dev.gvisor.flag.network", "io.katacontainers.config.hypervisor.path")),
     ({"podAnnotations": {"a\n": "x"}}, "cannot annotate pods: 'a\\n' has no domain; write it as 'example.com/a\\n'"),
     ({"podAnnotations": {"a b/c": "x"}}, "cannot annotate pods: 'a b/c' is no label key"),

@@ -146,7 +146,9 @@ def test_a_warm_pod_has_no_end_and_no_owner_yet() -> None:
     ("state", "safe"), [(PodState.WARM, "true"), (PodState.CLAIMED, "false"), (PodState.RETIRING, "true")]
 )
 def test_only_a_session_keeps_its_node_from_being_removed(state, safe) -> None:
-    assert a_pod(state=state)["metadata"]["annotations"][names.SAFE_TO_EVICT] == safe
+    annotations = a_pod(state=state)["metadata"]["annotations"]
+    assert annotations[names.SAFE_TO_EVICT] == safe
+    assert annotations["karpenter.sh/do-not-disrupt"] == ("true" if safe == "false" else "false")
 
 
 OWN = {"matchLabels": {"sandfleet.io/component": "sandbox", "sandfleet.io/template": "python"}}
@@ -165,6 +167,7 @@ PLACED = {
         {"maxSkew": 2, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3, "nodeTaintsPolicy": "Honor"}
     ],
     "podAnnotations": {"example.com/team": "a"},
+    "podLabels": {"kueue.x-k8s.io/queue-name": "agents"},
 }  # fmt: skip
 
 
@@ -181,9 +184,12 @@ def test_a_pod_is_placed_as_its_template_says_and_beside_the_templates_own_sandb
     assert pod["spec"]["topologySpreadConstraints"] == expected["topologySpreadConstraints"]
     assert OWN["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert pod["metadata"]["annotations"]["example.com/team"] == "a"
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "agents"
 
 
-@pytest.mark.parametrize("changed", [{"affinity": {}}, {"topologySpreadConstraints": []}, {"podAnnotations": {}}])
+@pytest.mark.parametrize(
+    "changed", [{"affinity": {}}, {"topologySpreadConstraints": []}, {"podAnnotations": {}}, {"podLabels": {}}]
+)
 def test_another_placement_is_another_revision(changed) -> None:
     hashes = {a_pod(wanted=wanted(one))["metadata"]["annotations"][names.SPEC_HASH] for one in (placed(), placed(**changed))}  # fmt: skip
     assert len(hashes) == 2

@@ -1,17 +1,13 @@
 """Start slots are divided between namespaces and pools; each pool has its own start timeout."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_operator.api.errors import Code, FleetError
 from sandfleet_operator.api.values import State
-from sandfleet_operator.plan.scheduler.actions import Bind, Start, Stop
-from sandfleet_operator.plan.scheduler.limits import FleetLimits
-from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.plan.scheduler.actions import Bind, Stop
 from sandfleet_operator.plan.scheduler.starts.shares import StartShares, divided
-from support.fleet.builders import NOW, a_claim, a_pool, answers, of_kind
+from support.fleet.builders import NOW, a_claim, a_cluster, a_pool, answers, of_kind, starting, starts
 
 WANTED = st.dictionaries(st.sampled_from([f"team-{n}/{m}" for n in range(4) for m in range(4)]), st.integers(1, 400))
 
@@ -58,20 +54,6 @@ def test_shares_follow_what_pools_want_last(total, changes):
         fresh.want(pool, many)
     for pool in ("a/1", "a/2", "b/1"):
         assert shares.share(pool, total) == fresh.share(pool, total)
-
-
-def a_cluster(*pools, **limits):
-    numbers = itertools.count(1)
-    settings = {"max_sandboxes": 1000, "max_starting": 10, "recovers": False, "keeps_workspaces": False} | limits
-    return Scheduler(pools, FleetLimits(**settings), new_id=lambda pool: f"{pool}-{next(numbers)}")
-
-
-def starts(actions):
-    return [one.sandbox.sandbox_uid for one in of_kind(actions, Start)]
-
-
-def starting(scheduler, pool):
-    return scheduler.inventory.count_of(pool, State.STARTING)
 
 
 def test_a_pool_whose_sandboxes_never_start_holds_no_other_pools_claim_back():
