@@ -5,10 +5,13 @@ import itertools
 import json
 import random
 import secrets
+import time
 
 import pytest
+import yaml
 from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
-from cluster.harness.api import has_condition
+from cluster.harness.api import has_condition, path_of
+from cluster.harness.testing import probe_pod
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, sandbox, template
 from sandfleet import AsyncSandbox
 from sandfleet._fleets.fleet import AsyncFleet
@@ -16,6 +19,33 @@ from sandfleet.errors import ClaimError, SandfleetError
 from sandfleet.values.sandbox import Limits
 
 POOL = 3
+# Of the templates whose pods cannot start: the least.
+START_SECONDS = 10
+# A pod with the label of a queue begins with a scheduling gate.
+GATES = """
+apiVersion: admissionregistration.k8s.io/v1beta1
+kind: MutatingAdmissionPolicy
+metadata: {name: gates-WORK}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+  matchConditions:
+    - {name: queued, expression: "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"}
+  mutations:
+    - patchType: JSONPatch
+      jsonPatch:
+        expression: >-
+          [JSONPatch{op: "add", path: "/spec/schedulingGates",
+          value: [Object.spec.schedulingGates{name: "kueue.x-k8s.io/admission"}]}]
+---
+apiVersion: admissionregistration.k8s.io/v1beta1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: gates-WORK}
+spec:
+  policyName: gates-WORK
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: WORK}}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +251,14 @@ async def test_a_suspended_sandbox_comes_back_with_its_variables(bed, fleet):
     await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 90)
 
 
+def _is_gated(bed, label):
+    """Whether a pod would be: the API server takes up a policy some time after it was written."""
+    pod = probe_pod(bed.namespaces[0], "would-be")
+    pod["metadata"]["labels"] = label
+    made = bed.cluster.api.call("POST", f"{path_of('Pod', bed.namespaces[0])}?dryRun=All", pod)
+    return bool(made["spec"].get("schedulingGates"))
+
+
 def _reason(sandbox):
     conditions = sandbox.get("status", {}).get("conditions") or ()
     return next((one["reason"] for one in conditions if one["type"] == "Ready"), "")
@@ -231,6 +269,82 @@ async def _info(sandbox):
         return await sandbox.get_info()
     except SandfleetError:
         return None
+
+
+def a_pool(work, name, replicas=2):
+    spec = {"templateRef": {"name": name}, "replicas": replicas}
+    return an_object("sandfleet.io/v1alpha1", "SandboxPool", name, work, spec=spec)
+
+
+def of_pool(bed, name):
+    found = (one for one in pods(bed) if one["metadata"]["labels"].get("sandfleet.io/pool") == name)
+    return {one["metadata"]["uid"]: one for one in found if "deletionTimestamp" not in one["metadata"]}
+
+
+def why(bed, name):
+    return _reason(bed.cluster.api.get("SandboxPool", name, bed.namespaces[0]))
+
+
+async def _kept(bed, name, reason):
+    """The pods of a pool that can start none of them, a while after each would have been given up."""
+    api = bed.cluster.api
+    await asyncio.to_thread(api.wait, f"the pool to say {reason}", lambda: why(bed, name) == reason, 60)
+    before = set(of_pool(bed, name))
+    await asyncio.sleep(START_SECONDS * 2)
+    assert (len(before), set(of_pool(bed, name))) == (2, before)
+    assert why(bed, name) == reason
+    return before
+
+
+async def test_a_pool_larger_than_the_cluster_keeps_its_pods_until_its_template_is_corrected(bed):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    api.apply(template(work, "large", startTimeoutSeconds=START_SECONDS, nodeSelector={"size": "large"}))
+    api.create(a_pool(work, "large"))
+    try:
+        before = await _kept(bed, "large", "Unschedulable")
+        api.apply(template(work, "large", startTimeoutSeconds=60))
+        await asyncio.to_thread(api.wait, "the pool to be warm", lambda: why(bed, "large") == "Filled", 90)
+        assert not before & set(of_pool(bed, "large"))
+    finally:
+        api.delete("SandboxPool", "large", work)
+        await asyncio.to_thread(api.wait, "its pods to be gone", lambda: not of_pool(bed, "large"), 60)
+
+
+async def test_pods_that_another_controller_holds_back_by_gates_keep_their_place(bed):
+    """A policy puts a gate on each pod with the label of a queue, as Kueue's webhook does."""
+    api, work = bed.cluster.api, bed.namespaces[0]
+    gated = list(yaml.safe_load_all(GATES.replace("WORK", work)))
+    for one in gated:
+        api.create(one)
+    label = {"kueue.x-k8s.io/queue-name": "agents"}
+    api.create(template(work, "queued", startTimeoutSeconds=START_SECONDS, podLabels=label))
+    try:
+        await asyncio.to_thread(api.wait, "the policy to hold", lambda: _is_gated(bed, label), 30)
+        api.create(a_pool(work, "queued"))
+        before = await _kept(bed, "queued", "SchedulingGated")
+        for pod in of_pool(bed, "queued").values():
+            freed = [{"op": "remove", "path": "/spec/schedulingGates"}]
+            bed.cluster.kubectl(
+                "patch", "pod", pod["metadata"]["name"], "-n", work, "--type=json", "-p", json.dumps(freed)
+            )
+        await asyncio.to_thread(api.wait, "the pool to be warm", lambda: why(bed, "queued") == "Filled", 90)
+        assert set(of_pool(bed, "queued")) == before
+    finally:
+        api.delete("SandboxPool", "queued", work)
+        for one in reversed(gated):
+            api.delete(one["kind"], one["metadata"]["name"])
+        await asyncio.to_thread(api.wait, "its pods to be gone", lambda: not of_pool(bed, "queued"), 60)
+
+
+async def test_a_cell_that_uses_up_the_memory_of_its_whole_sandbox_is_told_memory(bed, fleet):
+    """In files without a name, faster than the executor's guard looks: the kernel ends the pod."""
+    async with await AsyncSandbox.create("python", fleet=fleet, max_wait=90) as one:
+        flood = "import os\nfor n in range(20):\n    f = os.memfd_create(str(n))\n    os.write(f, bytes(200 << 20))"
+        begun = time.monotonic()
+        ended = await one.run_code(flood, timeout=60)
+        print(f"{ended.outcome} ({ended.reason}) after {time.monotonic() - begun:.1f} s")
+        assert (ended.outcome, ended.blame) == ("memory", "limit"), ended
+        assert (await one.run_code("1 + 1")).text == "2"
 
 
 async def test_claims_survive_that_fleet_and_operator_are_killed_again_and_again(bed, fleet):

@@ -39,6 +39,11 @@ PLURALS: Mapping[str, tuple[str, str]] = {
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     "CustomResourceDefinition": ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    "MutatingAdmissionPolicy": ("apis/admissionregistration.k8s.io/v1beta1", "mutatingadmissionpolicies"),
+    "MutatingAdmissionPolicyBinding": (
+        "apis/admissionregistration.k8s.io/v1beta1",
+        "mutatingadmissionpolicybindings",
+    ),
     "CodeSandbox": ("apis/sandfleet.io/v1alpha1", "codesandboxes"),
     "SandboxTemplate": ("apis/sandfleet.io/v1alpha1", "sandboxtemplates"),
     "SandboxPool": ("apis/sandfleet.io/v1alpha1", "sandboxpools"),

@@ -71,7 +71,10 @@ def apiserver(context: Context) -> Component:
         advertise_address=context.addresses.node,
         service_cluster_ip_range=context.addresses.services,
         authorization_mode="Node,RBAC",
-        enable_admission_plugins="NodeRestriction",
+        enable_admission_plugins="NodeRestriction,MutatingAdmissionPolicy",
+        # On by default from 1.36: tests play other controllers' webhooks with it.
+        feature_gates="MutatingAdmissionPolicy=true",
+        runtime_config="admissionregistration.k8s.io/v1beta1=true",
         allow_privileged="true",
         client_ca_file=context.pki("ca.crt"),
         tls_cert_file=context.pki("apiserver.crt"),
