@@ -12,6 +12,9 @@ def main() -> int:
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.argv[0].rpartition("/")[2].startswith("kubectl-"):
+        # A plugin of kubectl works on kubectl's cluster.
+        os.environ.setdefault("SANDFLEET_FLEET", "kubernetes")
     from sandfleet.cli import main as run
 
     try:

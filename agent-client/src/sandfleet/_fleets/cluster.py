@@ -312,6 +312,17 @@ def _endpoint(slices: dict[str, Any], system: str, avoid: str) -> _Endpoint:
     )
 
 
+def ask(*words: str) -> dict[str, Any]:
+    """Return what kubectl answers to a question, as JSON. Raises UnavailableError."""
+    return _object(_kubectl(_program(), *words, "--output", "json"))
+
+
+def log(pod: str, namespace: str, lines: int, *more: str) -> str:
+    """Return the last lines of a pod's log. Raises UnavailableError."""
+    words = ("logs", pod, "--namespace", namespace, "--all-containers", f"--tail={lines}", *more)
+    return _kubectl(_program(), *words)
+
+
 def _get(kubectl: str, namespace: str, *what: str) -> dict[str, Any]:
     return _object(_kubectl(kubectl, "get", *what, "--namespace", namespace, "--output", "json"))
 

@@ -60,6 +60,7 @@ _COMMANDS = {
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
+    "support-bundle": ("sandfleet.cli.fleets.bundle", "write a file about an installation for who helps, no secrets"),
     "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
 }
@@ -68,7 +69,7 @@ _GROUPS = {
     "run": ("run", "create", "shell", "cp", "forward", "serve", "jupyter", "mcp", "demo", "eval"),
     "look": ("sandboxes", "trace", "report", "journal", "reviews", "doctor"),
     "data": ("snapshot", "skills", "egress"),
-    "fleet": ("dev", "pool", "queue", "explain", "completion"),
+    "fleet": ("dev", "pool", "queue", "explain", "support-bundle", "completion"),
 }
 _ABOUT = {
     "run": "Run code",

@@ -1,4 +1,4 @@
-"""`sandfleet doctor`: what isolation is available on this machine, or how a cluster is reached, and why."""
+"""`sandfleet doctor`: the isolation of this machine, the way to a cluster, or the state of an installation."""
 
 from __future__ import annotations
 
@@ -40,14 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--cluster", action="store_true", help="check the way to a cluster's fleet instead")
+    parser.add_argument("--platform", action="store_true", help="check the installation on a cluster, by kubectl")
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandboxes, with --cluster")
     parser.add_argument("--sandbox", metavar="ID", help="also the way to this sandbox (NAMESPACE/NAME), with --cluster")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the checks and report; return 0 if sandboxes can be isolated on this machine, or be reached, else 1."""
+    """Run the checks and report; return 0 if sandboxes can be isolated on this machine, else 1.
+
+    With --cluster and --platform: 0 if all is well, else 3.
+    """
     if options.cluster:
         return int(import_module("sandfleet.cli.fleets.way").run(options))
+    if options.platform:
+        return int(import_module("sandfleet.cli.fleets.installation").run(options))
     checks = examine()
     level = verdict(checks)
     if options.json:

@@ -1,4 +1,4 @@
-"""A start that cannot go on has another clock, takes no start slot of others, and ends once its pool needs it no more."""
+"""A start that cannot go on has another clock, takes no start slot of others, and ends if its pool changes."""
 
 import pytest
 from sandfleet_operator.api.values import Exit, Hold, State
