@@ -190,7 +190,7 @@ MUTANTS: tuple[Mutant[Scenario], ...] = (
         scenarios.refused_creations,
         ((KubernetesBackend, "_not_made", lambda self, run, why: self._not_started(run, why.message)),),
     ),
-    Mutant("B.3", scenarios.a_pool_without_nodes, ((Capacity, "share", _all_slots),)),
+    Mutant("B.3", scenarios.a_pool_whose_pods_hang, ((Capacity, "share", _all_slots),)),
     Mutant(
         "B.4",
         scenarios.an_unreadable_object,

@@ -22,6 +22,7 @@ from sandfleet_operator.telemetry.control_plane import (
     conditions_of,
     work_queue_gauge,
 )
+from sandfleet_operator.telemetry.egress_metrics import EgressMetrics
 from sandfleet_operator.telemetry.fleet_metrics import FleetMetrics
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import exposition
@@ -48,6 +49,7 @@ class Plane:
         # One request for review waits.
         self.fleet, self.rounds = FleetMetrics(self, lambda: {"team/one": ["request"]}), ReconcileMetrics()
         self.api, self.times = ApiMetrics(), LoopTimes()
+        self.egress = EgressMetrics()
         self.audit = AuditLog(Writer(component="fleet"), (), lambda: 0.0)
         self.leads, self.stretch, self.oldest = {"fleet": True, "operator": True}, 0.001, 3.0
         self.conditions = [{"type": "Ready", "status": "True"}, {"type": "Isolated", "status": "True"}]
@@ -93,6 +95,7 @@ class Plane:
         spent = {"wall_seconds": 1.0 * self.turns, "cpu_seconds": 0.5 * self.turns}
         self.fleet.sessions.read(a_sandbox(), Reading(**spent, **held, ends=ends, calls={"ok": 2 * self.turns}))
         self.fleet.reviews.answered("team/one", "approve", 20.0)
+        self.egress.heard({"connections": 3, "reason": "", "sent": 1 << 10, "received": 1 << 20})
         self.fleet.snapshots.ended(
             "save", "done", 1.0, {"bytes": 3 << 20, "new_bytes": 2 << 20, "stored_bytes": 1 << 20}
         )
@@ -100,7 +103,7 @@ class Plane:
     def scrape(self) -> str:
         """What Prometheus reads from both processes."""
         both = [*self.audit.families(), *self.api.families()]
-        fleet = exposition([*both, *self.fleet.families()])
+        fleet = exposition([*both, *self.fleet.families(), *self.egress.families()])
         status = Counter(conditions_of({"status": {"conditions": self.conditions}}))
         operator = exposition([*self.rounds.families(), work_queue_gauge(1), condition_gauge(status.items())])
         parts = []

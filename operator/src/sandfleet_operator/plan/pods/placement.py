@@ -20,6 +20,7 @@ from sandfleet_operator.api.kinds.placement import (
     Unsatisfiable,
 )
 from sandfleet_operator.api.kinds.template import TemplateSpec
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.table import encode
 from sandfleet_operator.api.validate import check_label
 from sandfleet_operator.plan.pods import names
@@ -159,7 +160,7 @@ def _check_labels(labels: Mapping[str, str]) -> None:
     for key, value in labels.items():
         if names.is_reserved(key) or _is_isolating(key):
             why = f"{key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod"
-            raise invalid("InvalidLabel", f"cannot label pods: {why}", "podLabels")
+            raise ClaimReason.INVALID_LABEL.error(f"cannot label pods: {why}", "podLabels")
         check_label(key, value, doing="label pods")
 
 
