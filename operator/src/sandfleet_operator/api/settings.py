@@ -154,7 +154,7 @@ class Settings:
         for name in (self.control_plane_namespace, self.dns.namespace, *self.watch_namespaces):
             _must(DNS_LABEL.fullmatch(name), f"{name!r} is no name of a namespace")
         for pattern in self.allowed_images:
-            _must(_readable(pattern), f"{pattern!r} is neither an image nor REPOSITORY:* nor REPOSITORY@sha256:*")
+            _must(is_pattern(pattern), f"{pattern!r} is neither an image nor REPOSITORY:* nor REPOSITORY@sha256:*")
         for cidr in self.blocked_cidrs:
             network(cidr)
         for port in (self.executor_port, *self.dns.ports):
@@ -217,7 +217,8 @@ def _repository(image: str) -> str:
     return found["repository"].removeprefix("docker.io/") if found else ""
 
 
-def _readable(pattern: str) -> bool:
+def is_pattern(pattern: str) -> bool:
+    """Whether `image_allowed` can go by it."""
     found = IMAGE.fullmatch(pattern)
     return found is not None and "*" not in found["repository"]
 

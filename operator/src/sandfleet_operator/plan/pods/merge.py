@@ -26,7 +26,7 @@ from sandfleet_operator.api.kinds.template import (
 )
 from sandfleet_operator.api.limits import BOUNDS, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.quantities import MIB
-from sandfleet_operator.api.settings import Settings, image_allowed
+from sandfleet_operator.api.settings import Settings, image_allowed, is_pattern
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import Amount
@@ -207,6 +207,10 @@ def _check_image(image: str, settings: Settings) -> None:
 
 def _check_template(template: TemplateSpec, settings: Settings) -> None:
     _check_image(template.image, settings)
+    for pattern in template.images:
+        if not is_pattern(pattern):
+            why = f"images has {pattern[:100]!r}, which is neither an image nor REPOSITORY:* nor REPOSITORY@sha256:*"
+            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
     if not template.runtime_class:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it names no runtime class")
     _check_executor(template, settings)

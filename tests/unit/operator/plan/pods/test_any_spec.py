@@ -271,6 +271,17 @@ PLACEMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("pattern", ["a\n", "*", "a b", ""])
+def test_an_image_pattern_that_names_none_is_the_templates_mistake(pattern) -> None:
+    template = sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, "images": [pattern]})).spec
+    found = effective(template, code_sandbox(an_object("CodeSandbox", {"templateRef": {"name": "a"}})).spec, SETTINGS)
+    assert isinstance(found, Refusal), found
+    assert (found.reason, found.message.startswith(f"cannot use the template: images has {pattern!r}")) == (
+        Reason.TEMPLATE_INVALID,
+        True,
+    )
+
+
 @pytest.mark.parametrize(("more", "message"), PLACEMENTS)
 def test_an_invalid_placement_is_the_templates_mistake(more, message) -> None:
     template = sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, **more})).spec
