@@ -13,7 +13,6 @@ from contract.executor.harness import until
 from contract.executor.plane import Plane, isolation, whom
 from sandfleet_api.fleet.v1 import egress_pb2 as pb
 from sandfleet_executor.core.egress import contacts
-from sandfleet_executor.core.egress.pieces import LENGTH_BYTES
 from sandfleet_executor.core.egress.variables import PORT
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.egress import dial, way_out
@@ -27,6 +26,7 @@ from sandfleet_operator.fleet.egress.cluster import ClusterEgress, Port
 from sandfleet_operator.fleet.egress.lists import Lists
 from sandfleet_operator.fleet.egress.outside import Outside, Ways
 from sandfleet_operator.fleet.egress.sessions import Bounds, Sessions
+from sandfleet_rules.pieces import LENGTH_BYTES
 from support.operator.egress_bed import LOOPBACK, Client, Server, serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

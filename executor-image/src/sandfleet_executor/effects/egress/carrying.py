@@ -9,8 +9,9 @@ import socket
 import time
 from collections.abc import Callable
 
+from sandfleet_rules.pieces import AGAIN, END, PIECE_BYTES, Kind, Pieces, piece
+
 from sandfleet_executor.core.egress.contacts import Line
-from sandfleet_executor.core.egress.pieces import AGAIN, END, PIECE_BYTES, Kind, Pieces, piece
 from sandfleet_executor.effects.network.tunnels import RESET_AT_CLOSE
 
 # After both directions have ended, until the egress process takes another greeting.

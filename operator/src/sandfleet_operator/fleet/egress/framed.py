@@ -5,14 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sandfleet_operator.fleet.egress.peer import PIECE_BYTES, Peer, SocketPeer
+from sandfleet_rules.pieces import AGAIN, END, Kind, Pieces, piece, report
 
-LENGTH_BYTES = 4
-END = bytes(LENGTH_BYTES)
-# The piece is a report about the connection, as JSON, and no byte of it.
-REPORT = 1 << 31
-# The executor reads as much at once as this process does.
-MAX_PIECE = 2 * PIECE_BYTES
+from sandfleet_operator.fleet.egress.peer import Peer, SocketPeer
 
 
 class FramedPeer(Peer):
@@ -21,24 +16,23 @@ class FramedPeer(Peer):
 
     def __init__(self, below: Peer) -> None:
         self.below = below
-        # A length that is not all here, and bytes of the present piece that are still to come.
-        self._rest, self._left = b"", 0
-        # Of pieces that are not read yet.
-        self._pieces: list[bytes] = []
+        self._pieces = Pieces()
+        # What they have said and was not read yet.
+        self._unread: list[bytes] = []
         self._is_over = self._has_sent_end = False
         # Reports that go with the next bytes, or in the next turn.
         self._said = b""
 
     async def _next(self) -> bytes:
-        while not self._pieces and not self._is_over:
+        while not self._unread and not self._is_over:
             if not (data := await self.below.read()):
                 raise EOFError
-            self._pieces += self._parsed(data)
-        return self._pieces.pop(0) if self._pieces else b""
+            self._unread += self._parsed(data)
+        return self._unread.pop(0) if self._unread else b""
 
     def ahead(self) -> list[bytes]:
-        pieces, self._pieces = self._pieces, []
-        return [*super().ahead(), *pieces, *self._parsed(b"".join(self.below.ahead()))]
+        unread, self._unread = self._unread, []
+        return [*super().ahead(), *unread, *self._parsed(b"".join(self.below.ahead()))]
 
     @property
     def root(self) -> SocketPeer:
@@ -48,68 +42,52 @@ class FramedPeer(Peer):
         return self._parsed(b"".join(self.below.decoded(data)))
 
     def encoded(self, data: bytes) -> bytes:
-        return self.below.encoded(self._piece(data))
+        return self.below.encoded(self._with_reports(piece(data)))
 
     def _parsed(self, data: bytes) -> list[bytes]:
-        """Bytes are not held back until their piece is complete. Raises ValueError."""
-        data = self._rest + data
-        at = 0
-        found: list[bytes] = []
-        while at < len(data) and not self._is_over:
-            if self._left:
-                piece = data[at : at + self._left]
-                at, self._left = at + len(piece), self._left - len(piece)
-                found.append(piece)
-                continue
-            if (start := at + LENGTH_BYTES) > len(data):
-                break
-            self._left = int.from_bytes(data[at:start])
-            if self._left > MAX_PIECE:
-                raise ValueError("the piece is too long")
-            at = start
-            if not self._left:
-                self._is_over = True
-                found.append(b"")
-        self._rest = data[at:]
+        """Raises ValueError."""
+        found = []
+        for kind, said in self._pieces.feed(data):
+            # Nothing may follow before the executor was told that it may.
+            if kind is Kind.REPORT or self._is_over:
+                raise ValueError("it says what no executor says")
+            self._is_over = kind is Kind.END
+            found.append(said)
         return found
 
-    def _piece(self, data: bytes) -> bytes:
+    def _with_reports(self, data: bytes) -> bytes:
         said, self._said = self._said, b""
-        return said + len(data).to_bytes(LENGTH_BYTES) + data
+        return said + data
 
     async def has_ended(self) -> bool:
         self.end()
         await self.drained()
-        # Nothing may follow before the executor was told that it may.
-        return self._is_over and not self._rest
+        return self._is_over and self._pieces.is_between
 
     def again(self) -> "FramedPeer":
         """The same connection for another greeting, with nothing of the program before."""
-        self.say({"again": True})
-        self._tell()
+        self.below.send(self._with_reports(report(AGAIN)))
         return FramedPeer(self.below)
 
     def send(self, data: bytes) -> None:
-        self.below.send(self._piece(data))
+        self.below.send(self._with_reports(piece(data)))
 
     async def write(self, data: bytes) -> None:
-        await self.below.write(self._piece(data))
+        await self.below.write(self._with_reports(piece(data)))
 
-    def say(self, report: Mapping[str, Any]) -> None:
+    def say(self, about: Mapping[str, Any]) -> None:
         if self.reports:
-            data = json.dumps(report, separators=(",", ":")).encode("ascii")
-            self._said += (len(data) | REPORT).to_bytes(LENGTH_BYTES) + data
+            self._said += report(json.dumps(about, separators=(",", ":")).encode("ascii"))
             asyncio.get_running_loop().call_soon(self._tell)
 
     def _tell(self) -> None:
         if self._said:
-            said, self._said = self._said, b""
-            self.below.send(said)
+            self.below.send(self._with_reports(b""))
 
     def end(self) -> None:
         if not self._has_sent_end:
             self._has_sent_end = True
-            self.below.send(self._piece(b""))
+            self.below.send(self._with_reports(END))
 
     def close(self) -> None:
         # Without it the program would see a reset behind the last byte.

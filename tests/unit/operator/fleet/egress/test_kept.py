@@ -12,7 +12,8 @@ from sandfleet_executor.effects.egress import carrying, dial
 from sandfleet_executor.effects.egress.carrying import Outer
 from sandfleet_executor.effects.egress.way_out import WayOut
 from sandfleet_operator.fleet.egress import peer, sessions
-from sandfleet_operator.fleet.egress.framed import END, REPORT, FramedPeer
+from sandfleet_operator.fleet.egress.framed import FramedPeer
+from sandfleet_rules.pieces import END, REPORT, piece
 from support.operator.egress_bed import Bed, Client, Server, serving
 
 pytestmark = pytest.mark.process
@@ -219,10 +220,6 @@ async def test_however_programs_end_the_next_one_reads_its_own_answer_alone(seed
                     client.writer.transport.abort()
             path = f"/mine{number}"
             assert await asked(program, host, path) == path.encode() * 50, how
-
-
-def piece(data):
-    return len(data).to_bytes(4) + data
 
 
 async def heard(reader):

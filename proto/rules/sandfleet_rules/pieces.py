@@ -1,4 +1,4 @@
-"""How bytes go between an executor and the egress process (pure): each piece behind its length.
+"""How bytes go between an executor and the egress process: each piece behind its length.
 
 A piece of no length is the end of one direction, which TLS cannot say. With the highest bit the piece is a report of
 the egress process about the connection, as JSON.
@@ -29,6 +29,11 @@ class Pieces:
         self._rest = b""
         # Bytes of the present piece that are still to come.
         self._left = 0
+
+    @property
+    def is_between(self) -> bool:
+        """Whether all that has come is whole."""
+        return not self._rest and not self._left
 
     def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
         """Bytes are not held back until their piece is complete. Raises ValueError."""
@@ -62,3 +67,7 @@ class Pieces:
 
 def piece(data: bytes) -> bytes:
     return len(data).to_bytes(LENGTH_BYTES) + data
+
+
+def report(data: bytes) -> bytes:
+    return (len(data) | REPORT).to_bytes(LENGTH_BYTES) + data

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_executor.core.egress.pieces import (
+from sandfleet_rules.pieces import (
     END,
     LENGTH_BYTES,
     MOST_REPORT,
