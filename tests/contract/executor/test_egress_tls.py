@@ -168,9 +168,16 @@ async def test_what_the_proxy_closes_ends_for_the_program_and_is_no_reset(bed, p
 
 
 @pytest.mark.attack("an executor names the pod of another", "it gets nothing")
-async def test_an_executor_that_names_the_pod_of_another_gets_nothing(bed, page):
-    assert await bed.said(bed.way("uid-a", pod="team/b"), "b.example", page) == b""
-    assert await bed.said(bed.way("uid-a", pod="team/b"), "a.example", page) == b""
+@pytest.mark.parametrize("defended", [True, False], ids=["attack", "control"])
+async def test_an_executor_that_names_the_pod_of_another_gets_nothing(bed, page, defended, monkeypatch):
+    if not defended:
+
+        async def by_its_word(egress, said, _peer):
+            return await egress._lists.find({name: uid for uid, name in PODS.items()}[said["pod"]], said["pod"])
+
+        monkeypatch.setattr(ClusterEgress, "_find", by_its_word)
+    said = [await bed.said(bed.way("uid-a", pod="team/b"), host, page) for host in ("b.example", "a.example")]
+    assert [one[9:12] for one in said] == ([b"", b""] if defended else [b"200", b"403"])
     assert bed.sessions.find("uid-a") is None
 
 
@@ -217,7 +224,7 @@ async def test_only_a_certificate_of_the_authority_gets_through(bed, page):
         assert await answer(bed, plain_context(identity), page) == b"", name
 
 
-@pytest.mark.attack("shows the egress process a certificate for servers", "it gets nothing")
+@pytest.mark.attack("shows the egress process a certificate for servers", "it gets nothing", control="in it")
 async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(bed, page):
     """Those of the fleet's own port are for servers alone."""
     key, certificate = bed.authority.server(["uid-a"], now().timestamp(), 3600.0)
@@ -225,6 +232,8 @@ async def test_a_certificate_of_a_server_of_the_control_plane_is_no_executors(be
     context = plain_context()
     context.load_cert_chain(bed.folder / "server.pem")
     assert await answer(bed, context, page) == b""
+    # The control: one of the same name, of the same authority, for executors.
+    assert (await answer(bed, plain_context(bed.identity("uid-a")), page)).startswith(HELLO)
 
 
 async def test_an_executor_without_a_certificate_does_not_connect(bed, page):
