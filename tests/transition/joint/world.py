@@ -528,8 +528,8 @@ class World:
             "waiting": list(leader.fleet.scheduler.inventory.waiting),
             "runs": list(leader.fleet._backend._runs),
             "sessions": list(leader.fleet._observer._ids._serving),
-            "admissions": list(leader.fleet._queues._admissions._known),
-            "orphans": list(leader.fleet._queues._orphans._known),
+            "admissions": list(leader.fleet._queues.admissions._known),
+            "orphans": list(leader.fleet._queues.orphans._known),
             "pools": [pool.name for pool in leader.fleet.scheduler.pools],
         }
         return [*found, *(f"{what}: {items}" for what, items in memory.items() if items)]

@@ -86,46 +86,39 @@ class Evidence:
 
 def of_execution(execution: Execution) -> Evidence:
     """The evidence of a cell."""
-    stdout, stderr = _split(execution.logs.gaps)
-    return Evidence(
-        execution_id=execution.execution_id,
-        outcome=execution.outcome,
-        blame=execution.blame,
-        message=execution.message,
+    logs = execution.logs
+    return replace(
+        _of(execution, logs.stdout, logs.stderr, logs.gaps),
         error=execution.error,
-        stdout=_with_gaps(execution.logs.stdout, stdout),
-        stderr=_with_gaps(execution.logs.stderr, stderr),
         results=tuple(text for result in execution.results if (text := _readable(result)) is not None),
         shown=tuple(line for result in execution.results for line in _unreadable(result)),
         images=_images(execution.results),
-        files=execution.files,
-        lost=execution.lost,
         restored=execution.restored,
-        usage=execution.usage,
-        dropped_bytes=_dropped(execution.logs.gaps) + sum(result.dropped_bytes for result in execution.results),
+        dropped_bytes=_dropped(logs.gaps) + sum(result.dropped_bytes for result in execution.results),
         rollback=execution.rollback,
-        notices=execution.notices,
-        denied_hosts=execution.denied_hosts,
     )
 
 
 def of_command(result: CommandResult) -> Evidence:
     """The evidence of a command."""
-    stdout, stderr = _split(result.gaps)
+    return replace(_of(result, result.stdout, result.stderr, result.gaps), exit_code=result.exit_code)
+
+
+def _of(ended: Execution | CommandResult, stdout: str, stderr: str, gaps: tuple[Gap, ...]) -> Evidence:
+    of_stdout, of_stderr = _split(gaps)
     return Evidence(
-        execution_id=result.execution_id,
-        outcome=result.outcome,
-        blame=result.blame,
-        message=result.message,
-        stdout=_with_gaps(result.stdout, stdout),
-        stderr=_with_gaps(result.stderr, stderr),
-        exit_code=result.exit_code,
-        files=result.files,
-        lost=result.lost,
-        usage=result.usage,
-        dropped_bytes=_dropped(result.gaps),
-        notices=result.notices,
-        denied_hosts=result.denied_hosts,
+        execution_id=ended.execution_id,
+        outcome=ended.outcome,
+        blame=ended.blame,
+        message=ended.message,
+        stdout=_with_gaps(stdout, of_stdout),
+        stderr=_with_gaps(stderr, of_stderr),
+        files=ended.files,
+        lost=ended.lost,
+        usage=ended.usage,
+        dropped_bytes=_dropped(gaps),
+        notices=ended.notices,
+        denied_hosts=ended.denied_hosts,
     )
 
 

@@ -216,7 +216,7 @@ class KubernetesFleet:
         self.fleet.begin()
         await self._ended.load()
         await self._upkeep.begin()
-        self._queues.begin()
+        self._queues.grants.begin()
         await self._observer.take_over()
         await self._queues.take_over()
         annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
@@ -224,7 +224,7 @@ class KubernetesFleet:
         # Claims that turned up meanwhile; later ones are too late.
         await self._observer.unrecorded.settled()
         self._observer.term = replace(term, serving=True)
-        self._queues.open()
+        self._queues.grants.open()
         self._upkeep.open()
         _LOG.info("serving %d sandboxes", len(self.scheduler.inventory))
         async with asyncio.TaskGroup() as group:
@@ -263,12 +263,12 @@ class KubernetesFleet:
             return
         if kind == POD:
             self._observer.pod(obj, gone=gone)
-            self._queues.saw_pod(obj, gone=gone)
+            self._queues.orphans.look(obj, gone=gone)
         elif kind == CODE_SANDBOX:
             self._observer.sandbox(obj, gone=gone)
             self._queues.saw_sandbox(obj, gone=gone)
         elif kind == SANDBOX_QUEUE:
-            self._queues.saw_queue(obj, gone=gone)
+            self._queues.grants.saw(obj, gone=gone)
         elif kind == NODE:
             self._upkeep.count_nodes()
         elif kind == SANDBOX_SNAPSHOT:
@@ -280,13 +280,13 @@ class KubernetesFleet:
                 self._queues.saw_template(obj)
 
     def _admitted(self, name: str) -> None:
-        self._queues.admitted(name)
+        self._queues.admissions.admitted(name)
 
     def _pod_lost(self, ref: Ref) -> None:
         self._observer.lost(ref)
 
     def _pod_goes(self, ref: Ref, uid: str, record: Record) -> None:
-        self._queues.pod_goes(ref, uid, record)
+        self._queues.orphans.session_over(ref, uid, record)
 
     def _sandbox_unbound(self, ref: Ref) -> None:
         self._observer.look_at_sandbox(ref)

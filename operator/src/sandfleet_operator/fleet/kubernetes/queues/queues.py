@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reflector import show_each
 from sandfleet_operator.cluster.store import Store
@@ -15,7 +15,6 @@ from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.status import QueueLevel, QueueStatuses
 from sandfleet_operator.fleet.kubernetes.writer import Writer
-from sandfleet_operator.plan.claims.record import Record
 from sandfleet_operator.plan.sandbox.admission import queue_of
 
 # Seconds.
@@ -40,16 +39,16 @@ class Queues:
         self._store = store
         self._driver = driver
         self._clock = clock
-        self._grants = Grants(store, driver, look=self._look_in, clock=clock)
-        self._orphans = Orphans(kube, store, driver, clock)
-        self._admissions = Admissions(
+        self.grants = Grants(store, driver, look=self._look_in, clock=clock)
+        self.orphans = Orphans(kube, store, driver, clock)
+        self.admissions = Admissions(
             kube,
             store,
             writer,
             driver,
             catalog,
-            grants=self._grants,
-            orphans=self._orphans,
+            grants=self.grants,
+            orphans=self.orphans,
             clock=clock,
             wall_clock=wall_clock,
         )
@@ -57,65 +56,43 @@ class Queues:
 
     # Its life.
 
-    def begin(self) -> None:
-        """Claims can wait in the queues from now on."""
-        self._grants.begin()
-
     async def take_over(self) -> None:
         """Counts what earlier leaders have admitted."""
         await show_each(self._store, CODE_SANDBOX, self.saw_sandbox)
-        await self._orphans.take_over()
-
-    def open(self) -> None:
-        """Everything is counted: queues admit from now on."""
-        self._grants.open()
+        await self.orphans.take_over()
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            self._admissions.look_at_news()
+            self.admissions.look_at_news()
             await self._statuses.write(list(self._levels()))
 
     async def close(self) -> None:
-        self._grants.close()
-        self._orphans.close()
-        await self._admissions.close()
+        self.grants.close()
+        self.orphans.close()
+        await self.admissions.close()
 
     # What the watches show, and what the scheduler decides.
 
-    def saw_queue(self, obj: Json, *, gone: bool) -> None:
-        self._grants.saw(obj, gone=gone)
-
     def saw_sandbox(self, obj: Json, *, gone: bool = False) -> None:
-        self._admissions.look(obj, gone=gone)
+        self.admissions.look(obj, gone=gone)
         if gone:
-            self._orphans.sandbox_gone(obj)
-
-    def saw_pod(self, obj: Json, *, gone: bool) -> None:
-        self._orphans.look(obj, gone=gone)
-
-    def pod_goes(self, ref: Ref, uid: str, record: Record) -> None:
-        """Its session is over. To be called before the scheduler hears of that."""
-        self._orphans.session_over(ref, uid, record)
+            self.orphans.sandbox_gone(obj)
 
     def saw_template(self, obj: Json) -> None:
         """What its sandboxes count may have changed."""
-        self._admissions.template_changed(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self.admissions.template_changed(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
     async def _look_in(self, namespace: str) -> None:
-        await self._admissions.look_in(namespace)
-
-    def admitted(self, name: str) -> None:
-        """The scheduler has admitted this CodeSandbox."""
-        self._admissions.admitted(name)
+        await self.admissions.look_in(namespace)
 
     # Queries.
 
     def queue_of(self, sandbox: CodeSandbox) -> str:
         """The scheduler's name of the queue in which it waits; empty: none."""
         namespace = sandbox.meta.namespace
-        name = queue_of(sandbox, self._grants.names(namespace))
+        name = queue_of(sandbox, self.grants.names(namespace))
         return f"{namespace}/{name}" if name else ""
 
     def _levels(self) -> Iterator[QueueLevel]:
@@ -123,5 +100,5 @@ class Queues:
         for obj in self._store.all(SANDBOX_QUEUE):
             name = key_of(obj)
             if (spec := queues.spec(name)) is not None:
-                problem, rate = self._grants.problems.get(name, ""), queues.admission_rate(name, now)
+                problem, rate = self.grants.problems.get(name, ""), queues.admission_rate(name, now)
                 yield QueueLevel(obj=obj, spec=spec, summary=queues.summary(name, now), problem=problem, rate=rate)
