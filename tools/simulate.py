@@ -14,15 +14,14 @@ from pathlib import Path
 
 import yaml
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, PRIORITY
 from simulation.draw import draw
 from simulation.fit import fit
 from simulation.load import Load, read_load, sessions
 from simulation.measures import Measures, measure
+from simulation.policies import POLICIES
 from simulation.replay import Played, replay
 
 OK, FAILED, USAGE = 0, 1, 2
-POLICIES = {"fair": FAIR, "fifo": FIRST_COME_FIRST_SERVED, "priority": PRIORITY}
 LOADS = Path(__file__).parent / "simulation" / "loads"
 
 

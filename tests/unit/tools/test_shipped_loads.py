@@ -10,8 +10,9 @@ from dataclasses import asdict
 
 import pytest
 import yaml
-from simulate import POLICIES, shipped, text_of
+from simulate import shipped, text_of
 from simulation.load import read_load, sessions
+from simulation.policies import POLICIES
 from simulation.replay import replay
 
 RESULTS = {

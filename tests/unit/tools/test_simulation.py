@@ -9,11 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR
 from simulate import main, shipped, text_of
 from simulation.fit import fit, smallest
 from simulation.load import read_load, sessions
 from simulation.measures import jain, max_min, measure, quantile
+from simulation.policies import FIRST_COME_FIRST_SERVED
 from simulation.replay import replay
 from support.examples import examples
 

@@ -12,7 +12,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
 from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger, Turn
-from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order, fair, first_come, priority
+from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order, fair
 from sandfleet_operator.plan.scheduler.queues.preemption import Need
 from sandfleet_operator.plan.scheduler.queues.quota import Verdict, plus
 from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
@@ -33,8 +33,6 @@ class Policy:
 Entry = tuple[tuple[float, ...], str, Waiting]
 
 FAIR = Policy()
-FIRST_COME_FIRST_SERVED = Policy(first_come, classes=False, holders=False)
-PRIORITY = Policy(priority, holders=False)
 
 
 class FairQueue:
@@ -169,12 +167,8 @@ class FairQueue:
                 line.claims_back = False
                 self._ledger.stand_back(line.queue, self._pool)
 
-    def shared(self) -> Iterator[Waiting]:
-        """Claims that any sandbox of the pool can serve, in any order."""
-        return chain(self.gangs.owed, expanded(chain.from_iterable(self._lines.values())))
-
     def shared_in_order(self) -> Iterator[Waiting]:
-        """Those that their quotas permit, in order of arrival."""
+        """Claims that any sandbox of the pool can serve and their quotas permit, in order of arrival."""
         lines = (line for line in self._lines.values() if self.verdict(next(iter(line))).admits)
         return chain(self.gangs.owed, expanded(heapq.merge(*(line.by_arrival() for line in lines), key=arrival)))
 

@@ -33,13 +33,3 @@ def fair(candidate: Candidate) -> tuple[float, ...]:
     """Queues within their nominal quota in fair turns by weight, then borrowers, the one that borrows least first."""
     within = candidate.verdict is Verdict.WITHIN
     return (0.0 if within else 1.0), (candidate.start if within else candidate.share), *candidate.arrival
-
-
-def first_come(candidate: Candidate) -> tuple[float, ...]:
-    """In the order of arrival, whatever the queues' weights: what a fleet without fair queues does."""
-    return candidate.arrival
-
-
-def priority(candidate: Candidate) -> tuple[float, ...]:
-    """The highest priority class of any queue first, then the order of arrival."""
-    return float(candidate.rank), *candidate.arrival
