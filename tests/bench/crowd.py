@@ -105,7 +105,7 @@ class Crowd(PagedLists):
         await asyncio.sleep(0)
         return {"metadata": {"name": "x", "uid": "x", "resourceVersion": "0"}}
 
-    create = apply = apply_status = patch = merge = delete = _write
+    create = apply = patch = merge = delete = _write
 
     async def close(self) -> None:
         pass

@@ -262,7 +262,3 @@ async def test_a_version_that_is_too_old_is_expired(bed: Bed):
     made = await bed.api.create(bed.thing("later"))
     async with aclosing(bed.api.watch(THING, bed.namespace, resource_version=listing.resource_version)) as stream:
         assert await take(stream, 1) == [Event("ADDED", made)]
-
-
-async def test_the_server_reports_its_version(bed: Bed):
-    assert (await bed.api.version())["gitVersion"].startswith("v1.")

@@ -153,7 +153,6 @@ async def test_writes_name_their_manager_and_patch_type(serve: Serve):
     kube = await serve(note)
     await kube.create(CONFIG)
     await kube.apply(CONFIG)
-    await kube.apply_status(CONFIG)
     await kube.patch(ONE, [{"op": "remove", "path": "/data"}])
     await kube.merge(ONE, {"data": None}, "status")
     await kube.delete(ONE, uid="7", grace_seconds=0)
@@ -162,7 +161,6 @@ async def test_writes_name_their_manager_and_patch_type(serve: Serve):
     assert seen == [
         ("POST", at, by, "application/json", CONFIG),
         ("PATCH", f"{at}/one", {**by, "force": "true"}, "application/apply-patch+yaml", CONFIG),
-        ("PATCH", f"{at}/one/status", {**by, "force": "true"}, "application/apply-patch+yaml", CONFIG),
         ("PATCH", f"{at}/one", by, "application/json-patch+json", [{"op": "remove", "path": "/data"}]),
         ("PATCH", f"{at}/one/status", by, "application/merge-patch+json", {"data": None}),
         ("DELETE", f"{at}/one", {}, "application/json", {"apiVersion": "v1", "kind": "DeleteOptions", **options}),

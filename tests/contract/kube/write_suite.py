@@ -323,33 +323,11 @@ async def test_applied_finalizers_and_owners_are_added_to_those_of_others(bed: B
     await bed.api.merge(bed.ref(THING), {"metadata": {"finalizers": None}})
 
 
-async def test_conditions_are_applied_by_type(bed: Bed):
-    await bed.api.create(bed.thing())
-    others = {"status": {"conditions": [{"type": "Theirs", "status": "True"}]}}
-    await bed.api.merge(bed.ref(THING), others, "status")
-
-    def status(*conditions: tuple[str, str]):
-        stated = [{"type": kind, "status": value} for kind, value in conditions]
-        return bed.make(THING, "one", {}, status={"conditions": stated})
-
-    await bed.api.apply_status(status(("Ready", "False"), ("Isolated", "True")))
-    now = await bed.api.apply_status(status(("Ready", "True")))
-    found = {condition["type"]: condition["status"] for condition in now["status"]["conditions"]}
-    assert found == {"Theirs": "True", "Ready": "True"}
-    assert now["spec"] == {"size": 1}
-    assert version(await bed.api.apply_status(status(("Ready", "True")))) == version(now)
-
-
-async def test_apply_keeps_an_applied_status(bed: Bed):
+async def test_apply_keeps_a_status(bed: Bed):
     await bed.api.apply(bed.thing())
-    await bed.api.apply_status(bed.make(THING, "one", {}, status={"phase": "Good"}))
+    await bed.api.merge(bed.ref(THING), {"status": {"phase": "Good"}}, "status")
     now = await bed.api.apply({**bed.thing(spec={"size": 2}), "status": {"phase": "Invented"}})
     assert (now["spec"], now["status"]) == ({"size": 2}, {"phase": "Good"})
-
-
-async def test_a_status_is_not_applied_to_a_missing_object(bed: Bed):
-    with pytest.raises(NotFound):
-        await bed.api.apply_status(bed.make(THING, "one", {}, status={"phase": "Good"}))
 
 
 async def test_apply_with_a_uid_never_creates_another_object(bed: Bed):
@@ -371,8 +349,6 @@ async def test_apply_with_a_uid_never_changes_another_object(bed: Bed):
 
 async def test_a_uid_does_not_guard_the_status_of_a_custom_resource(bed: Bed):
     await bed.api.create(bed.thing())
-    stated = await bed.api.apply_status(bed.make(THING, "one", {"uid": STRANGER}, status={"phase": "One"}))
-    assert stated["status"] == {"phase": "One"}
     stated = await bed.api.merge(bed.ref(THING), {"metadata": {"uid": STRANGER}, "status": {"phase": "Two"}}, "status")
     assert stated["status"] == {"phase": "Two"}
 
@@ -381,9 +357,7 @@ async def test_a_version_or_a_uid_test_guards_a_status(bed: Bed):
     made = (await bed.api.create(bed.thing()))["metadata"]
     ref = bed.ref(THING)
     of_this = {"resourceVersion": made["resourceVersion"]}
-    stated = await bed.api.apply_status(bed.make(THING, "one", of_this, status={"phase": "One"}))
-    with pytest.raises(Conflict):
-        await bed.api.apply_status(bed.make(THING, "one", of_this, status={"phase": "Two"}))
+    stated = await bed.api.merge(ref, {"metadata": of_this, "status": {"phase": "One"}}, "status")
     with pytest.raises(Conflict):
         await bed.api.merge(ref, {"metadata": of_this, "status": {"phase": "Two"}}, "status")
 

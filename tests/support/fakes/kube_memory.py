@@ -153,9 +153,6 @@ class MemoryKube(PagedLists):
     def apart(self) -> "MemoryKube":
         return self
 
-    async def version(self) -> Json:
-        return {"gitVersion": "v1.35.0"}
-
     async def close(self) -> None:
         pass
 
@@ -166,10 +163,6 @@ class MemoryKube(PagedLists):
     async def apply(self, obj: Json) -> Json:
         ref = ref_of(obj, self._kinds)
         return await self._write(Write("apply", ref, obj), lambda: self._apply(ref, obj))
-
-    async def apply_status(self, obj: Json) -> Json:
-        ref = ref_of(obj, self._kinds)
-        return await self._write(Write("apply", ref, obj, "status"), lambda: self._apply_status(ref, obj))
 
     async def patch(self, ref: Ref, operations: Any, subresource: str = "", *, brief: bool = False) -> Json:
         def do() -> Json:
@@ -267,11 +260,6 @@ class MemoryKube(PagedLists):
         new = self._create(ref, obj)
         self.cluster.applied[new["metadata"]["uid"], "", self._manager] = copied(config)
         return new
-
-    def _apply_status(self, ref: Ref, obj: Json) -> Json:
-        self.cluster.found(ref)
-        given = {name: value for name, value in obj["metadata"].items() if name in {"uid", "resourceVersion"}}
-        return self._configure(ref, {"status": obj.get("status", {})}, "status", given)
 
     def _configure(self, ref: Ref, config: Json, subresource: str, given: Json) -> Json:
         old = self.cluster.objects[ref]

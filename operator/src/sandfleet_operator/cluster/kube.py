@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequen
 from contextlib import aclosing
 from itertools import islice
 from json.decoder import WHITESPACE  # type: ignore[attr-defined] # of the standard decoder itself
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -147,15 +146,9 @@ class Kube(PagedLists):
         return await self._call(doing, "POST", collection(kind, namespace), self._managed(), body=obj, kind=kind)
 
     async def apply(self, obj: Json) -> Json:
-        return await self._apply(obj, "")
-
-    async def apply_status(self, obj: Json) -> Json:
-        return await self._apply(obj, "status")
-
-    async def _apply(self, obj: Json, subresource: str) -> Json:
         ref = ref_of(obj, self._kinds)
         query = {**self._managed(), "force": "true"}
-        where = path(ref, subresource)
+        where = path(ref, "")
         return await self._call(f"apply {ref}", "PATCH", where, query, body=obj, content=APPLY_PATCH, kind=ref.kind)
 
     async def patch(self, ref: Ref, operations: Sequence[Json], subresource: str = "", *, brief: bool = False) -> Json:
@@ -208,9 +201,6 @@ class Kube(PagedLists):
             silence=self._silence,
             metrics=self.metrics,
         )
-
-    async def version(self) -> dict[str, Any]:
-        return await self._call("get the version", "GET", "/version")
 
     async def close(self) -> None:
         await self._http.close()

@@ -5,7 +5,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from sandfleet_operator.api.kube import Event, Json, Kind, Listing, Ref
 
@@ -46,13 +46,6 @@ class KubeApi(Protocol):
         """Server-side apply: sets these fields, and removes fields that only an earlier apply of ours had.
 
         With metadata.uid it writes to that object only. Raises Conflict if it is gone, Invalid if another has its name.
-        """
-        ...
-
-    async def apply_status(self, obj: Json) -> Json:
-        """Server-side apply of the status alone. Raises NotFound if there is no object.
-
-        The API server ignores metadata.uid here. A metadata.resourceVersion guards the write: raises Conflict.
         """
         ...
 
@@ -98,10 +91,6 @@ class KubeApi(Protocol):
 
     def apart(self) -> "KubeApi":
         """Another client with connections of its own, which another event loop may use. Close it, too."""
-        ...
-
-    async def version(self) -> dict[str, Any]:
-        """The version of the API server, with `gitVersion`."""
         ...
 
     async def close(self) -> None: ...

@@ -158,9 +158,6 @@ class AsyncWriter:
         """Returns when more may come: the store is not ahead of its threads. Raises SnapshotError."""
         await self._threads.run(_locked(self._lock, self._writer.add), entries, data, known)
 
-    async def restart(self) -> None:
-        await self._threads.run(_locked(self._lock, self._writer.restart))
-
     async def commit(self, facts: bytes = b"") -> Manifest:
         return await self._threads.run(_locked(self._lock, self._writer.commit), facts)
 

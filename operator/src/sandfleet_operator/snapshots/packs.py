@@ -117,10 +117,6 @@ class Packer:
         while self._uploads:
             self._uploads.popleft().result()
 
-    def forget_needs(self) -> None:
-        """For a stream that begins again: what is stored stays known, and is needed only where it is met again."""
-        self.needed.clear()
-
     def drop(self) -> None:
         """Waits until nothing is on its way any more, whatever has become of it."""
         while self._uploads:

@@ -105,14 +105,6 @@ class Writer:
         self._entries.feed(b"".join(text))
         self._segments.feed(data)
 
-    def restart(self) -> None:
-        """Everything comes again from the beginning; what is stored already is not stored again."""
-        self._check_open()
-        self._entries.end()
-        self._data.end()
-        self._packer.forget_needs()
-        self._start_streams()
-
     def commit(self, facts: bytes = b"") -> Manifest:
         """The snapshot exists, and its manifest has been read back.
 

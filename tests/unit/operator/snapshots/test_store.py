@@ -79,20 +79,6 @@ def test_what_an_earlier_snapshot_has_is_not_stored_again_wherever_it_moves() ->
     assert save(store, "other", moved).new_bytes > 8_000_000
 
 
-def test_a_save_that_begins_again_does_not_store_again_what_it_has() -> None:
-    store = store_in_memory()
-    tree = flat(BIG)
-    writer = store.writer("team", About())
-    for entry, data in tree[:30]:
-        writer.add([entry], data)
-    writer.restart()
-    for entry, data in tree:
-        writer.add([entry], data)
-    manifest = writer.commit()
-    assert load(store, "team", manifest.id) == tree
-    assert manifest.new_bytes < 8_000_000 * 1.15
-
-
 def test_thousands_of_small_files_are_a_handful_of_objects() -> None:
     objects = MemoryObjects()
     save(store_in_memory(objects), "team", flat({b"%04d" % number: b"%d" % number for number in range(3000)}))

@@ -215,11 +215,6 @@ class Interpreter:
         """Whether it can take a cell."""
         return not (self.ended.done() or self.broken)
 
-    @property
-    def pid(self) -> int:
-        """In the namespace."""
-        return self._child.pid
-
     def tell(self, request: dict[str, Any], fd: int, payload: bytes = b"") -> None:
         """Asks for what answers on the descriptor, and not here."""
         self._child.channel.send(request, payload, fds=(fd,))

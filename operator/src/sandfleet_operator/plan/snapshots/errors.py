@@ -37,11 +37,6 @@ class SnapshotError(Exception):
         super().__init__(message)
         self.reason = reason
 
-    @property
-    def retryable(self) -> bool:
-        """Whether the same call may succeed later without any change."""
-        return self.reason in {Reason.UNAVAILABLE, Reason.FENCED}
-
 
 def hostile(why: str) -> SnapshotError:
     return SnapshotError(Reason.HOSTILE, f"cannot use the snapshot: {why}")

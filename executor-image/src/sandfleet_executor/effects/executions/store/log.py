@@ -33,8 +33,6 @@ PART_BYTES = 8 << 20
 PARTS = 4
 # The end goes into the log also where the rest does not, unless it is larger than this.
 END_BYTES = 16 << 10
-# More than this is written by a thread: a disk may take its time.
-DIRECT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class Entry:
 
 
 class Store:
-    """Everything is done in the event loop but for making it, reading, and the writes that are large."""
+    """Threads make it, read, and do the writes that go on behind (`Write.behind`); the event loop does the rest."""
 
     def __init__(self, path: str) -> None:
         """Reads what an earlier process has left. Raises OSError."""
@@ -358,11 +356,6 @@ class Write:
     chunk: Chunk
     data: bytes
     file: File
-
-    @property
-    def large(self) -> bool:
-        """Whether a thread has to do it. Only one of an execution's own files takes as much."""
-        return len(self.data) > DIRECT_BYTES
 
     def now(self) -> None:
         """Raises StoreError."""

@@ -91,10 +91,6 @@ class DeclaredSandboxes:
         """One that waits in the queue."""
         return next((one for one in self._waiting.values() if one.claim.queue == queue), None)
 
-    def position(self, waiting: Waiting) -> int:
-        """Among the declared sandboxes of its queue, from 1."""
-        return self._queue.position(waiting)
-
     def kept_at(self, waiting: Waiting) -> str | None:
         """The pool where a gang of its queue waits for the quota that it would use; None: nowhere."""
         return self._queue.gangs.kept_at(waiting, self._queue.turn_of(waiting, waiting.asked))
