@@ -276,7 +276,9 @@ class Flow:
             self.go_on()
 
     def take(self, data: bytes) -> None:
-        """Bytes of the source's socket."""
+        """Bytes of the source's socket. None goes on once the flow was cut."""
+        if self.over.done():
+            return
         try:
             for piece in self._source.decoded(data):
                 self._carry(piece)

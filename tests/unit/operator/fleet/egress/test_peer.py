@@ -91,6 +91,18 @@ async def test_a_flow_fails_with_either_end(lost):
             await carrying(source, target, lambda _: None)
 
 
+async def test_a_flow_that_was_cut_carries_nothing_more():
+    async with flowing() as (here, there, over, moved, _):
+        here.send(b"before")
+        assert await received(there, 6) == b"before"
+        over.cancel()
+        here.send(b"after")
+        await settled()
+        assert moved == [6]
+        with pytest.raises(BlockingIOError):
+            there.recv(10)
+
+
 async def test_what_is_not_read_waits_in_the_kernel_and_comes_in_pieces():
     async with peer() as (mine, theirs):
         sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(theirs, b"x" * (8 * PIECE_BYTES)))
