@@ -21,6 +21,14 @@ from sandfleet.values.sandbox import Limits
 POOL = 3
 # Of the templates whose pods cannot start: the least.
 START_SECONDS = 10
+FLOOD = """
+import os
+for n in range(20):
+    if not os.fork():
+        f = os.memfd_create(str(n))
+        os.write(f, bytes(200 << 20))
+        import signal; signal.pause()
+"""
 # A pod with the label of a queue begins with a scheduling gate.
 GATES = """
 apiVersion: admissionregistration.k8s.io/v1beta1
@@ -33,11 +41,10 @@ spec:
   matchConditions:
     - {name: queued, expression: "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels"}
   mutations:
-    - patchType: JSONPatch
-      jsonPatch:
+    - patchType: ApplyConfiguration
+      applyConfiguration:
         expression: >-
-          [JSONPatch{op: "add", path: "/spec/schedulingGates",
-          value: [Object.spec.schedulingGates{name: "kueue.x-k8s.io/admission"}]}]
+          Object{spec: Object.spec{schedulingGates: [Object.spec.schedulingGates{name: "kueue.x-k8s.io/admission"}]}}
 ---
 apiVersion: admissionregistration.k8s.io/v1beta1
 kind: MutatingAdmissionPolicyBinding
@@ -337,11 +344,12 @@ async def test_pods_that_another_controller_holds_back_by_gates_keep_their_place
 
 
 async def test_a_cell_that_uses_up_the_memory_of_its_whole_sandbox_is_told_memory(bed, fleet):
-    """In files without a name, faster than the executor's guard looks: the kernel ends the pod."""
-    async with await AsyncSandbox.create("python", fleet=fleet, max_wait=90) as one:
-        flood = "import os\nfor n in range(20):\n    f = os.memfd_create(str(n))\n    os.write(f, bytes(200 << 20))"
+    """In files without a name, by many processes at once: faster than the executor's guard looks."""
+    api, work = bed.cluster.api, bed.namespaces[0]
+    api.create(template(work, "narrow", resources={"limits": {"cpu": "1", "memory": "512Mi"}}))
+    async with await AsyncSandbox.create("narrow", fleet=fleet, max_wait=90) as one:
         begun = time.monotonic()
-        ended = await one.run_code(flood, timeout=60)
+        ended = await one.run_code(FLOOD, timeout=60)
         print(f"{ended.outcome} ({ended.reason}) after {time.monotonic() - begun:.1f} s")
         assert (ended.outcome, ended.blame) == ("memory", "limit"), ended
         assert (await one.run_code("1 + 1")).text == "2"

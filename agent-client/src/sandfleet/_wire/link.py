@@ -80,8 +80,6 @@ REVIEWED = frozenset(
     }
 )
 _LOOK_TIMEOUT = 5.0
-# Why the control plane has replaced an executor, and the pause between two questions for it, in seconds.
-_OUT_OF_MEMORY, _END_PAUSE = "OutOfMemory", 0.5
 _PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
 
 
@@ -341,7 +339,7 @@ class Link:
         while True:
             # The fleet may not have noticed the executor's end yet, and name the dead one.
             candidate = await self._try_access(min(_LOOK_TIMEOUT, max(1.0, deadline - clock())))
-            if candidate is not None and await _answers(candidate):
+            if candidate is not None and await answers(candidate):
                 return candidate
             refusal = candidate.refusal if candidate is not None else None
             if candidate is not None:
@@ -394,19 +392,6 @@ class Link:
 
     def _connect(self, sandbox: api.fleet.Sandbox, access: api.fleet.Access) -> Connection:
         return Connection(sandbox, access, self.fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
-
-    async def ended_of_memory(self, connection: Connection) -> bool:
-        """Return whether the executor of this connection has ended since its sandbox's memory was used up."""
-        info = await self.fleet.get(self.sandbox_id)
-        return info.restarts == connection.restarts + 1 and info.last_restart_reason == _OUT_OF_MEMORY
-
-    async def until_ended_of_memory(self, connection: Connection) -> None:
-        """Return when that is known; the fleet may know it long before the next executor answers."""
-        while True:
-            await asyncio.sleep(_END_PAUSE)
-            with suppress(SandfleetError):
-                if await self.ended_of_memory(connection):
-                    return
 
     def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
         """Use a new token if it is for the connected executor. Returns whether it is."""
@@ -568,7 +553,8 @@ async def within(seconds: float, answer: Awaitable[Answer]) -> Answer:
         raise rpc_timeout_error(seconds) from error
 
 
-async def _answers(connection: Connection) -> bool:
+async def answers(connection: Connection) -> bool:
+    """Return whether the executor of this connection answers."""
     try:
         await connection.session.Health(
             api.session.HealthRequest(), metadata=connection.metadata(), timeout=_PROBE_TIMEOUT

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sandfleet._wire import api
+from sandfleet._wire.doubt import Doubt, ExecutorGoneError, ended_of_memory, until_ended_of_memory
 from sandfleet._wire.events import OUT_OF_MEMORY, EventCollector, Piece
 from sandfleet._wire.heads import hear_later
 from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
@@ -152,6 +153,8 @@ class ExecutionStream:
             if not _broke(error) or never_sent(error):
                 raise
             self._first = await self._take_up(error)
+        except ExecutorGoneError:
+            self._first = await self._take_up(None)
         except asyncio.CancelledError:
             if self._request is None or not self._link.was_closed_under():
                 raise
@@ -199,17 +202,27 @@ class ExecutionStream:
             return await self._read()
         except api.aio.AioRpcError as error:
             return await self._take_up(error)
+        except ExecutorGoneError:
+            return await self._take_up(None)
 
     async def _read(self) -> tuple[Piece, ...]:
         assert self._call is not None
+        assert self._connection is not None
         self._link.check_home()
-        async with asyncio.timeout_at(self._silent_after):
-            envelope = await receive(self._call)
+        doubt = Doubt(self._link, self._connection, self._call)
+        try:
+            async with asyncio.timeout_at(self._silent_after):
+                envelope = await receive(self._call)
+        except asyncio.CancelledError:
+            if doubt.gone and not _was_cancelled():
+                raise ExecutorGoneError from None
+            raise
+        finally:
+            doubt.end()
         if envelope is None:
             raise ProtocolError("cannot follow the execution: its stream ended before it did", reason="NoEnd")
         pieces = tuple(piece for event in envelope.events for piece in self.collector.feed(event))
         if (ending := self.collector.ending) is not None:
-            assert self._connection is not None
             self._link.spawn(hear_later(self._link.heads, self._connection.uid, self._call))
             if ending.message.reason == LEASE_EXPIRED:
                 ending.message.message = lease_was_over(self._link.sandbox_id)
@@ -225,14 +238,14 @@ class ExecutionStream:
     def _lose(self, reason: str, message: str, lost: tuple[str, ...] = ()) -> tuple[Piece, ...]:
         return self.collector.lose(reason, message, lost)
 
-    async def _take_up(self, error: api.aio.AioRpcError) -> tuple[Piece, ...]:
-        """Resume the stream after its connection broke, while the retry budget lasts."""
-        while _broke(error) or _passing(error):
+    async def _take_up(self, error: api.aio.AioRpcError | None) -> tuple[Piece, ...]:
+        """Resume the stream after its connection broke (None: its executor is gone), while the retry budget lasts."""
+        while error is None or _broke(error) or _passing(error):
             pause = self._attempts.pause(asyncio.get_running_loop().time(), self.collector.position)
             if pause is None:
                 break
             await asyncio.sleep(pause)
-            rest = await self._reconnect()
+            rest = await self._reconnect(found_gone=error is None)
             if self.collector.ending is not None:
                 return rest
             assert self._connection is not None
@@ -242,14 +255,17 @@ class ExecutionStream:
                 return await self._explained(await self._read())
             except api.aio.AioRpcError as again:
                 error = again
+            except ExecutorGoneError:
+                error = None
         return await self._explained(self._give_up())
 
-    async def _reconnect(self) -> tuple[Piece, ...]:
+    async def _reconnect(self, *, found_gone: bool) -> tuple[Piece, ...]:
         """Find the current executor, and end the execution if there is none."""
         assert self._connection is not None
         try:
             # A channel reconnects by itself; the fleet is asked if that does not help.
-            if not self._attempts.first and await self._recover(self._connection):
+            again = found_gone or not self._attempts.first
+            if again and await self._recover(self._connection):
                 return self._end_of_memory()
             self._connection = await self._link.connection()
         except SandboxEnded as error:
@@ -265,7 +281,7 @@ class ExecutionStream:
         """Find the current executor. Return True, without it, as soon as the fleet says that memory ended the first."""
         assert self._given_to is not None
         recovering = asyncio.ensure_future(self._link.recover(broken))
-        told = asyncio.ensure_future(self._link.until_ended_of_memory(self._given_to))
+        told = asyncio.ensure_future(until_ended_of_memory(self._link, self._given_to))
         try:
             await asyncio.wait((recovering, told), return_when=asyncio.FIRST_COMPLETED)
             if not recovering.done():
@@ -282,7 +298,7 @@ class ExecutionStream:
         if ending is None or ending.outcome is not Outcome.LOST or self._given_to is None:
             return pieces
         with suppress(SandfleetError):
-            if await self._link.ended_of_memory(self._given_to):
+            if await ended_of_memory(self._link, self._given_to):
                 return (*pieces, *self._end_of_memory())
         return pieces
 
@@ -296,6 +312,12 @@ class ExecutionStream:
             return self._lose("ExecutorReplaced", message, EVERYTHING)
         message = f"The connection broke, the executor is there. {_UNKNOWN_EXTENT} It may still be running."
         return self._lose("ConnectionLost", message)
+
+
+def _was_cancelled() -> bool:
+    """Return whether the caller's task was cancelled: gRPC raises the same for a call that was."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _broke(error: api.aio.AioRpcError) -> bool:

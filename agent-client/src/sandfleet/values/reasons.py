@@ -574,6 +574,8 @@ class EndReason(StrEnum):
     """Its executor ended with a failure, and was replaced."""
     KILLED = "Killed"
     """A signal ended its executor, which was replaced."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """Its pod had used all of its memory; its executor was replaced."""
     START_FAILED = "StartFailed"
     """Its next executor did not start, and another one took its place."""
     OWNER_GONE = "OwnerGone"

@@ -549,6 +549,7 @@ class EndReason(_Reason):
     BAD_CONFIGURATION = "BadConfiguration", "Its executor cannot use its configuration."
     CRASHED = "Crashed", "Its executor ended with a failure, and was replaced."
     KILLED = "Killed", "A signal ended its executor, which was replaced."
+    OUT_OF_MEMORY = "OutOfMemory", "Its pod had used all of its memory; its executor was replaced."
     START_FAILED = "StartFailed", "Its next executor did not start, and another one took its place."
     OWNER_GONE = "OwnerGone", "The process that had started its executor ended; the executor was replaced."
     STUCK = "Stuck", "Its executor's watchdog ended it, and it was replaced."

@@ -195,6 +195,8 @@ class Exit:
     code: int | None = None
     signal: str = ""
     message: str = ""
+    # The kernel ended it, since the memory of all its processes was used up.
+    out_of_memory: bool = False
 
 
 class Mark(Enum):

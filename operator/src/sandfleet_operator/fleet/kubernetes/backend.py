@@ -53,6 +53,7 @@ from sandfleet_operator.plan.sandbox.binding import settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.sandbox.pod import WAITING
+from sandfleet_operator.plan.sandbox.restarts import OOM_KILLED
 from sandfleet_operator.plan.scheduler.sessions.recovery import ends_session
 
 # Before the object of a claim whose name a user's object has is tried again.
@@ -397,7 +398,9 @@ def _end_of(pod: Pod) -> Exit:
     """How its executor ended. Where the pod was taken away the executor is told to end: its code says nothing then."""
     ended = pod.ended
     message = ended.message or ended.reason if ended else "its pod was deleted"
-    return Exit(code=ended.code if ended and not (pod.deleting or pod.disruption) else None, message=message)
+    if ended is None or pod.deleting or pod.disruption:
+        return Exit(message=message)
+    return Exit(code=ended.code, message=message, out_of_memory=ended.reason == OOM_KILLED)
 
 
 def _ends_with(sandbox: Sandbox, made: CodeSandbox) -> bool:

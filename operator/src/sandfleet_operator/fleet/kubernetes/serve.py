@@ -77,7 +77,7 @@ LEASE_NAME = "sandfleet-fleet"
 # Seconds that the port's certificate is valid; it is made anew when half of them are over.
 CERTIFICATE_SECONDS = 30 * 86400.0
 # Seconds that calls in progress have to end.
-STOP_GRACE = 5.0
+STOP_GRACE = 1.0
 SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 1 << 20),

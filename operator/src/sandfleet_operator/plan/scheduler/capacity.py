@@ -33,11 +33,8 @@ class Capacity:
         return self._inventory.count_of(pool, State.STARTING, State.RESUMING) - self._inventory.held(pool)
 
     def room_to_start(self, pool: Pool, room: int) -> Room:
-        """As `want` has said last what the pool wants. `room`: the pool's.
-
-        Starts that wait for a node count here, though they take no slot of others: more of them would wait as well.
-        """
-        slots = self.share(pool) - self.begun(pool.name) - self._inventory.held(pool.name)
+        """As `want` has said last what the pool wants. `room`: the pool's."""
+        slots = self.share(pool) - self.begun(pool.name)
         return Room(slots=max(0, slots), sandboxes=room, ending=self._inventory.count(State.ENDED))
 
     def share(self, pool: Pool) -> int:
@@ -46,8 +43,13 @@ class Capacity:
         return self.shares.share(pool.name, total) if total > 0 else 0
 
     def want(self, pool: Pool, more: int, room: int) -> None:
-        """The pool wants so many more starts, for claims and for its target. `room`: the pool's."""
+        """The pool wants so many more starts, for claims and for its target. `room`: the pool's.
+
+        Starts that wait for a node take no slot of other pools; more of them than slots would only wait as well.
+        """
         starting = self.begun(pool.name)
+        if held := self._inventory.held(pool.name):
+            more = min(more, max(0, self.max_starting - starting - held))
         # A pool that is full may still replace a warm sandbox.
         more = min(more, max(1, room))
         if pool.max_starting is not None:

@@ -59,6 +59,14 @@ def test_a_pool_larger_than_the_cluster_makes_no_churn():
     assert (len(found), seen) == (3, [])
 
 
+def test_a_pool_goes_on_to_its_target_while_its_first_starts_wait_for_a_node():
+    scheduler = a_cluster(a_pool(name="team/a", target_warm=3), hold_timeouts=TIMES, confirms_starts=True)
+    (first,) = starts(scheduler.tick(NOW))
+    scheduler.held(first, Hold.UNSCHEDULABLE, NOW)
+    more = starts([*scheduler.made(first, NOW), *scheduler.tick(NOW + 1)])
+    assert (len(more), starting(scheduler, "team/a")) == (2, 3)
+
+
 @pytest.mark.parametrize("hold", WITHOUT_NODE)
 def test_starts_without_a_node_take_no_slot_of_other_pools_and_are_no_more_than_a_share(hold):
     scheduler = a_cluster(a_pool(name="team/stuck", target_warm=50), hold_timeouts=TIMES)
@@ -69,9 +77,7 @@ def test_starts_without_a_node_take_no_slot_of_other_pools_and_are_no_more_than_
     assert starting(scheduler, "team/stuck") == 10
     scheduler.set_pool(a_pool(name="other/fast", target_warm=50), NOW + 1)
     scheduler.tick(NOW + 2)
-    assert starting(scheduler, "other/fast") == 5
-    # Without the hold the pool that came first would have them all but one of its own.
-    assert scheduler.capacity.begun("team/stuck") == 0
+    assert starting(scheduler, "other/fast") == 10
 
 
 def test_a_pull_takes_its_slot():

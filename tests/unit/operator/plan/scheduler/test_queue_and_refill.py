@@ -42,6 +42,7 @@ POLICY = FleetLimits(recovery_delays=(0.0, 0.5, 1.0), stable_after=60.0)
         (Exit(code=45), Replace(NOW, 1, "Stuck")),
         (Exit(code=1), Replace(NOW, 1, "Crashed")),
         (Exit(code=139), Replace(NOW, 1, "Crashed")),
+        (Exit(code=137, out_of_memory=True), Replace(NOW, 1, "OutOfMemory")),
         (Exit(signal="SIGKILL"), Replace(NOW, 1, "Killed")),
         (Exit(message="cannot fork"), Replace(NOW, 1, "StartFailed")),
     ],

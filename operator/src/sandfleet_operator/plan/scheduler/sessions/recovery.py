@@ -50,6 +50,8 @@ def after_exit(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> 
 
 
 def _replacement_reason(end: Exit) -> str:
+    if end.out_of_memory:
+        return EndReason.OUT_OF_MEMORY.value
     if end.code is not None:
         return REPLACEMENTS.get(end.code, EndReason.CRASHED.value)
     return EndReason.KILLED.value if end.signal else EndReason.START_FAILED.value
