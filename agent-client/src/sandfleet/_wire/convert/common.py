@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 from sandfleet import values
 from sandfleet._wire import api
@@ -24,6 +25,8 @@ _MODULES_LIMIT = 64
 _MAX_PACKAGES = 5000
 _MAX_DECLARED = 64
 _MAX_LANGUAGES = 64
+# The limits that are times.
+_TIMES = ("max_timeout", "default_timeout")
 
 
 def seconds(value: float | None) -> api.duration.Duration | None:
@@ -317,31 +320,11 @@ def pool(message: api.fleet.Pool) -> values.PoolInfo:
 
 def limits(message: api.common.Limits) -> values.Limits:
     """Read limits."""
-    return values.Limits(
-        memory_bytes=message.memory_bytes,
-        tmp_bytes=message.tmp_bytes,
-        processes=message.processes,
-        output_bytes=message.output_bytes,
-        executions=message.executions,
-        max_timeout=seconds_of(message.max_timeout),
-        default_timeout=seconds_of(message.default_timeout),
-        open_files=message.open_files,
-        disk_bytes=message.disk_bytes,
-        cpus=message.cpus,
-    )
+    said = {each.name: getattr(message, each.name) for each in fields(values.Limits)}
+    return values.Limits(**said | {name: seconds_of(said[name]) for name in _TIMES})
 
 
 def limits_message(value: values.Limits) -> api.common.Limits:
     """Write limits."""
-    return api.common.Limits(
-        memory_bytes=value.memory_bytes,
-        tmp_bytes=value.tmp_bytes,
-        processes=value.processes,
-        output_bytes=value.output_bytes,
-        executions=value.executions,
-        max_timeout=seconds(value.max_timeout or None),
-        default_timeout=seconds(value.default_timeout or None),
-        open_files=value.open_files,
-        disk_bytes=value.disk_bytes,
-        cpus=value.cpus,
-    )
+    given: dict[str, Any] = asdict(value)
+    return api.common.Limits(**given | {name: seconds(given[name] or None) for name in _TIMES})

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -124,15 +125,7 @@ def finished(value: Finished) -> pb.ExecutionFinished:
 
 
 def rollback(value: Rollback) -> pb.Rollback:
-    return pb.Rollback(
-        done=value.done,
-        restored=value.restored,
-        kept=value.kept,
-        refused=value.refused,
-        message=value.message,
-        cell_number=value.cell_number,
-        cells_undone=value.cells_undone,
-    )
+    return pb.Rollback(**asdict(value))
 
 
 def event(sequence: int, value: Event) -> pb.ExecutionEvent:
