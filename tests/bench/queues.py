@@ -27,11 +27,12 @@ from sandfleet_operator.api.values import Claim, Exit, RequestKey, Template
 from sandfleet_operator.fleet.driver import STANDINGS_PART
 from sandfleet_operator.plan.scheduler.actions import Action, Answer, Bind, Start, Stop
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
-from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, Policy
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from simulate import text_of
 from simulation.load import read_load, sessions
+from simulation.policies import FIRST_COME_FIRST_SERVED
 from simulation.replay import replay
 
 NOW, POOL = 1_000_000.0, "python"
