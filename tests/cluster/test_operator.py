@@ -2,10 +2,12 @@
 
 import time
 
+from cluster.harness.api import has_condition
 from cluster.operators import (
     read,
     write,
 )
+from sandfleet_operator.plan.scheduler.starts.shares import STARTS_PER_NODE
 from support.pod_security import violations
 
 
@@ -68,3 +70,21 @@ def test_kubectl_wait_knows_when_it_is_ready(sandboxes):
     sandboxes.create("one")
     arguments = ("wait", "--for=condition=Ready", "csb/one", "-n", sandboxes.namespace, "--timeout=60s")
     assert "condition met" in sandboxes.cluster.kubectl(*arguments)
+
+
+def test_many_that_are_declared_at_once_start_as_many_at_a_time_as_the_node_can(sandboxes):
+    names = [f"one-{number}" for number in range(2 * STARTS_PER_NODE)]
+    for name in names:
+        sandboxes.create(name)
+    most, begun = 0, time.monotonic()
+
+    def all_ready() -> bool:
+        nonlocal most
+        pods = sandboxes.cluster.api.list("Pod", sandboxes.namespace)
+        ready = sum(has_condition(one, "Ready") for one in pods)
+        most = max(most, len(pods) - ready)
+        return ready == len(names)
+
+    sandboxes.cluster.api.wait("all of them to be ready", all_ready, 240)
+    print(f"{len(names)} ready after {time.monotonic() - begun:.0f} s, {most} at a time")
+    assert most <= STARTS_PER_NODE

@@ -24,6 +24,7 @@ from sandfleet_operator.fleet.kubernetes import upkeep, writer
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.plan.scheduler.starts.shares import STARTS_PER_NODE
 from support.fakes.kube_memory import Before, MemoryKube
 from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object, wall_clock
 
@@ -490,11 +491,11 @@ async def test_a_pool_without_a_node_does_not_hold_back_the_first_start_of_anoth
     async with Stuck() as world:
         await world.add(template_object(), pool_object("stuck", size=30))
         fleet = await world.fleet()
-        await world.until(lambda: len(world.pods()) == upkeep.STARTS_PER_NODE)
+        await world.until(lambda: len(world.pods()) == STARTS_PER_NODE)
         await world.add(pool_object("other", size=0))
         await world.until(lambda: fleet.scheduler.pool("team/other"))
         assert (await world.claim(fleet, pool="other")).pool == "team/other"
-        assert fleet.scheduler.summary("team/stuck").starting == upkeep.STARTS_PER_NODE
+        assert fleet.scheduler.summary("team/stuck").starting == STARTS_PER_NODE
 
 
 async def test_a_pool_or_else_its_template_says_how_long_its_pods_may_take_to_start():

@@ -386,7 +386,7 @@ class Reason(Word):
     SCHEDULED = "Scheduled", "The pod has a node.", "No action is needed."
     POD_STARTING = (
         "PodStarting",
-        "The pod exists, but its container does not run yet.",
+        "The container of the pod does not run yet, or the pod waits for its turn: ten start at a time on each node, shared between namespaces.",
         "Wait. The first start on a node pulls the image.",
     )
     IMAGE_PULL_FAILED = (

@@ -39,6 +39,7 @@ from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.kopf_lists import KopfLists
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler, Tell
+from sandfleet_operator.reconciler.turns import StartTurns, ready_nodes
 from sandfleet_operator.reconciler.waking import Waker
 from sandfleet_operator.telemetry import tracing
 from sandfleet_operator.telemetry.control_plane import (
@@ -101,7 +102,10 @@ class Operator:
     ) -> None:
         self._kube, self._settings, self.rounds = kube, settings, ReconcileMetrics()
         self._conditions, self._owned = Counts(conditions_of), Owned()
-        self.store = Store(views={CODE_SANDBOX: (self._conditions,), POD: (self._owned,)})
+        self._ready = Counts(ready_nodes)
+        self._turns = StartTurns(lambda: dict(self._ready.items()).get("ready", 0), self._take_turn)
+        views = {CODE_SANDBOX: (self._conditions,), POD: (self._owned, self._turns), NODE: (self._ready,)}
+        self.store = Store(views=views)
         places, saw = settings.watch_namespaces, self._changed
         self._reflectors = Reflectors(kube, self.store, WATCHED, saw, namespaces=places, kept=KEPT, fields=FIELDS)
         self._lists = KopfLists(self._list_sandboxes)
@@ -124,6 +128,7 @@ class Operator:
             greet=greet,
             tell=tell,
             services=self._services,
+            turns=self._turns,
             wake=self.queue.add,
             paused=self._housekeeper.leaving.__contains__,
             clock=clock,
@@ -196,6 +201,7 @@ class Operator:
                 self._wake(kind, before)
         if gone and kind == CODE_SANDBOX:
             self._reconciler.forget(obj["metadata"].get("uid", ""))
+            self._turns.give_back(obj["metadata"].get("namespace", ""), obj["metadata"].get("uid", ""))
 
     async def _resync_forever(self) -> None:
         while True:
@@ -219,6 +225,9 @@ class Operator:
     def _trace_of(self, key: Key) -> str:
         found = self.store.get(Ref(CODE_SANDBOX, key.namespace, key.name)) or {"metadata": {}}
         return str((found["metadata"].get("annotations") or {}).get(names.TRACEPARENT, ""))
+
+    def _take_turn(self, namespace: str, name: str) -> None:
+        self.queue.add(Key("sandbox", namespace, name))
 
     def _look_again(self, whom: AskServices) -> None:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))

@@ -31,7 +31,15 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
-from sandfleet_operator.plan.sandbox.actions import CreatePod, EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
+from sandfleet_operator.plan.sandbox.actions import (
+    AwaitTurn,
+    CreatePod,
+    EnsureKeys,
+    EnsurePolicy,
+    Greet,
+    Plan,
+    SandboxAction,
+)
 from sandfleet_operator.plan.sandbox.admission import queue_of
 from sandfleet_operator.plan.sandbox.binding import binding_of, claims_own, current_pod, current_uid, pod_names, told
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name
@@ -53,6 +61,7 @@ from sandfleet_operator.plan.sandbox.unreadable import unreadable_conditions
 from sandfleet_operator.plan.sandbox.workspaces import is_before, read_users, users
 from sandfleet_operator.reconciler.apply import Applier, RefusedError, reason_of
 from sandfleet_operator.reconciler.templates import Templates
+from sandfleet_operator.reconciler.turns import StartTurns
 
 # Rounds in one go: after each action the sandbox is observed and planned again.
 MAX_ROUNDS = 6
@@ -108,6 +117,7 @@ class Reconciler:
         greet: Greeter,
         tell: Tell,
         services: ServiceWatch,
+        turns: StartTurns,
         wake: Callable[[Key], None],
         paused: Callable[[str], bool],
         clock: Callable[[], float],
@@ -120,6 +130,7 @@ class Reconciler:
         self._greet = greet
         self._tell = tell
         self._services = services
+        self._turns = turns
         self._wake = wake
         self._paused = paused
         self._clock = clock
@@ -195,6 +206,7 @@ class Reconciler:
     async def _observe(self, sandbox: CodeSandbox) -> Observed:
         meta = sandbox.meta
         pod, gone = await self._pod(sandbox)
+        has_turn = pod is not None or self._turns.has(meta, first=_goes_on(sandbox))
         template, problem = self._templates.now(sandbox)
         manifest, there, kept = await self._templates.kept(sandbox)
         part = Observed(sandbox=sandbox, template=template, kept=kept, pod=pod)
@@ -221,6 +233,7 @@ class Reconciler:
             contact=self._contacts.get(meta.uid),
             heard=self._services.heard(meta.uid),
             trouble=self._troubles.get(meta.uid),
+            has_turn=has_turn,
         )
 
     async def _pod(self, sandbox: CodeSandbox) -> tuple[Pod | None, bool]:
@@ -313,17 +326,35 @@ class Reconciler:
             await self._write(seen, plan)
             return True
         done = False
+        if not any(isinstance(action, AwaitTurn | CreatePod) for action in plan.actions):
+            self._turns.leave(seen.sandbox.meta.namespace, seen.sandbox.meta.uid)
         for action in plan.actions:
             if isinstance(action, Greet):
                 self._begin_greeting(seen.sandbox, action)
                 continue
-            if isinstance(action, CreatePod) and await self._has_new_queue(seen):
+            if isinstance(action, AwaitTurn):
+                self._turns.wait(seen.sandbox.meta)
+                continue
+            if isinstance(action, CreatePod):
+                await self._create_pod(seen, action)
                 return True
             await self._apply_action(action)
             done = True
         if done:
             self._troubles.pop(seen.sandbox.meta.uid, None)
         return done
+
+    async def _create_pod(self, seen: Observed, action: CreatePod) -> None:
+        """Nothing is created where a queue turns up, or another sandbox has taken the turn meanwhile."""
+        meta = seen.sandbox.meta
+        if await self._has_new_queue(seen) or not self._turns.take(meta, first=_goes_on(seen.sandbox)):
+            return
+        try:
+            await self._apply_action(action)
+        except BaseException:
+            self._turns.give_back(meta.namespace, meta.uid)
+            raise
+        self._troubles.pop(meta.uid, None)
 
     async def _has_new_queue(self, seen: Observed) -> bool:
         """Whether there is a queue that no watch has shown. It may be older than the sandbox, and decides then."""
@@ -395,3 +426,8 @@ class Reconciler:
             if self._greetings.get(meta.uid, ("",))[0] == action.pod_uid:
                 del self._greetings[meta.uid]
             self._wake(Key("sandbox", meta.namespace, meta.name))
+
+
+def _goes_on(sandbox: CodeSandbox) -> bool:
+    """Whether it has run before, so that it comes before those that begin."""
+    return bool(sandbox.status.restarts) or claims_own(sandbox) is not None

@@ -20,9 +20,8 @@ from sandfleet_operator.plan.sandbox.observed import node_of, pod_of
 from sandfleet_operator.plan.sandbox.pod import start_trouble
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
+from sandfleet_operator.plan.scheduler.starts.shares import STARTS_PER_NODE
 
-# Starts at the same time on each node that is ready.
-STARTS_PER_NODE = 10
 # Seconds.
 LOOK_EVERY = 1.0
 # What nodes can do changes seldom.

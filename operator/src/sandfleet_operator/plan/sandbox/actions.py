@@ -117,6 +117,11 @@ class Greet:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitTurn:
+    """Come back when the nodes can start another pod."""
+
+
+@dataclass(frozen=True, slots=True)
 class AskServices:
     """The executor to ask for the state of its services, repeatedly, for as long as plans name it."""
 
@@ -139,6 +144,7 @@ SandboxAction = (
     | AdjustVolume
     | DeleteVolume
     | CreatePod
+    | AwaitTurn
     | AdoptPod
     | DeletePod
     | Greet

@@ -175,6 +175,8 @@ class Observed:
     # None: it has not been asked yet.
     heard: Heard | None = None
     trouble: Trouble | None = None
+    # The nodes can start another pod; only asked for a sandbox that has none.
+    has_turn: bool = True
 
     @property
     def lifetime(self) -> float | None:

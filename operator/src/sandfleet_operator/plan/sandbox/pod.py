@@ -12,7 +12,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective
 from sandfleet_operator.plan.pods.podspec import PodRequest, own_labels, pod_labels, sandbox_pod, spec_hash
 from sandfleet_operator.plan.sandbox import restarts
-from sandfleet_operator.plan.sandbox.actions import AdoptPod, CreatePod, DeletePod, Greet, SandboxAction
+from sandfleet_operator.plan.sandbox.actions import AdoptPod, AwaitTurn, CreatePod, DeletePod, Greet, SandboxAction
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name, waits_for_claim
 from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Contact, Observed, Pod
 from sandfleet_operator.plan.sandbox.remains import queue_for_pod
@@ -23,6 +23,9 @@ from sandfleet_operator.plan.sandbox.status import Finding, is_proved
 REFUSED_RETRY = 5.0
 GREET_RETRY = 1.0
 MISMATCH_RETRY = 30.0
+# A sandbox is woken when its turn has come.
+TURN_RETRY = 30.0
+NO_TURN = Finding(Reason.POD_STARTING, "as many pods are being started as the nodes can start at once; it has its turn")
 # Seconds after a greeting for which the pod counts as ready before its readiness probe (every two seconds) has passed.
 PROBE_SECONDS = 10.0
 # Seconds that the fleet has to make the CodeSandbox the owner of the pod it bound; then the operator does it.
@@ -127,6 +130,8 @@ def _create_round(given: RoundInput) -> PodRound:
         until = time_text(round(given.now + left))
         finding = Finding(Reason.BACK_OFF, f"after {last.reason} ({last.message}) the next pod starts at {until}")
         return PodRound(status=status, not_ready=finding, requeue_after=left)
+    if not seen.has_turn:
+        return PodRound(status=status, not_ready=NO_TURN, actions=(AwaitTurn(),), requeue_after=TURN_RETRY)
     # While the operator tries again, the status keeps the reason of the last refusal.
     finding = Finding(trouble.reason, trouble.message) if trouble else Finding(Reason.POD_STARTING)
     known = replace(restarts.forget_pod(status), pod=seen.sandbox.meta.name)

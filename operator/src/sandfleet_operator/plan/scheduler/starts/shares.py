@@ -7,6 +7,9 @@ that for a while more sandboxes may start than there are slots.
 
 from collections.abc import Mapping
 
+# Starts at the same time on each node that is ready.
+STARTS_PER_NODE = 10
+
 
 def divided(total: int, wanted: Mapping[str, int]) -> dict[str, int]:
     """A fair share for each, at least 1. The shares are the total where that is wanted and at least 1 for each."""
