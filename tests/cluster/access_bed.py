@@ -44,6 +44,8 @@ RULES = [
     {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sandfleet-keys"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["get", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": READS},
     {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["get"]},
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
