@@ -19,7 +19,7 @@ RESULTS = {
     ("ci-burst", "fair"): "c2aa5b2b44292c60",
     ("ci-burst", "fifo"): "95c1e99d1c0ed12e",
     ("ci-burst", "priority"): "95c1e99d1c0ed12e",
-    ("hostile-tenant", "fair"): "7c4e02a6d1df4e82",
+    ("hostile-tenant", "fair"): "498a09da70549393",
     ("hostile-tenant", "fifo"): "d10596f0ca3737bb",
     ("office-day", "fair"): "715c9afe8d9b600e",
     ("rl-rollout", "fair"): "e1e634b462728d3e",
