@@ -255,7 +255,12 @@ class AsyncCommands:
             request.execution_id, output_limit=request.output_limit_bytes or None, keep_bytes=True
         )
         stream = ExecutionStream(self._link, collector, options.get("timeout"), COMMANDS)
-        await stream.open(request)
+        try:
+            await stream.open(request)
+        except asyncio.CancelledError:
+            # Its program may be starting, or have started a moment ago.
+            self._link.spawn(_signal(self._link, request.execution_id, _SIGKILL))
+            raise
         stdin = options.get("stdin")
         pid = await pid_of(self._link, collector) if known else None
         return AsyncCommandHandle(self._link, stream, listeners, None if isinstance(stdin, bool) else stdin, pid)
