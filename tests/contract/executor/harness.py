@@ -12,6 +12,7 @@ import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from google.protobuf.duration_pb2 import Duration
+from sandfleet._wire.convert import common as convert
 from sandfleet._wire.link import Link, open_channel
 from sandfleet.errors import SandboxEnded, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
@@ -211,6 +212,12 @@ class _Fleet:
         if self._executor.ended:
             raise SandboxEnded("cannot open it: its executor has ended")
         return self.bound()
+
+    async def get(self, _sandbox_id):
+        """As the fleet knows it, which is told of no restart in place."""
+        if self._executor.ended:
+            raise SandboxEnded("cannot look at it: its executor has ended")
+        return convert.sandbox(self.bound()[0])
 
     async def renew(self, _sandbox_id, _lease):
         """Nothing ends it."""
