@@ -119,11 +119,16 @@ def sandbox_namespace(*, ask_kubectl: bool = True) -> str:
         )
     if not ask_kubectl or _named_address():
         return _DEFAULT_NAMESPACE
-    said = _object(_kubectl(_program(), "config", "view", "--minify", "--output", "json"))
+    said = ask("config", "view", "--minify")
     try:
         return str(said["contexts"][0]["context"].get("namespace") or _DEFAULT_NAMESPACE)
     except (KeyError, TypeError, IndexError, AttributeError):
         return _DEFAULT_NAMESPACE
+
+
+def system_namespace() -> str:
+    """Return the namespace of the control plane."""
+    return os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
 
 
 def environment() -> str:
@@ -139,7 +144,7 @@ def find(namespace: str, avoid: str = "") -> Place:
     ca, token = (os.environ.get(name, "") for name in ("SANDFLEET_FLEET_CA", "SANDFLEET_TOKEN_FILE"))
     if address := _named_address():
         return named(address, ca, token)
-    system = os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
+    system = system_namespace()
     if _in_pod():
         return _of_this_pod(system)
     return _with_kubectl(system, namespace, avoid)
@@ -237,9 +242,10 @@ def _program() -> str:
 def _with_kubectl(system: str, namespace: str, avoid: str) -> Place:
     kubectl = _program()
     try:
-        said = _get(kubectl, system, "configmap", "sandfleet-ca")
+        said = ask("get", "configmap", "sandfleet-ca", "--namespace", system)
         ca = str(said["data"]["ca.crt"]).encode()
-        slices = _get(kubectl, system, "endpointslices", "-l", f"kubernetes.io/service-name={SERVICE}")
+        service = f"kubernetes.io/service-name={SERVICE}"
+        slices = ask("get", "endpointslices", "-l", service, "--namespace", system)
     except (KeyError, TypeError) as error:
         raise _error(f"ConfigMap sandfleet-ca in namespace {system} has no ca.crt", "NoFleet") from error
     account = os.environ.get("SANDFLEET_SERVICE_ACCOUNT") or "default"
@@ -317,14 +323,15 @@ def ask(*words: str) -> dict[str, Any]:
     return _object(_kubectl(_program(), *words, "--output", "json"))
 
 
+def listed(*words: str) -> list[dict[str, Any]]:
+    """Return the objects that `kubectl get` lists. Raises UnavailableError."""
+    return list(ask("get", *words).get("items") or ())
+
+
 def log(pod: str, namespace: str, lines: int, *more: str) -> str:
     """Return the last lines of a pod's log. Raises UnavailableError."""
     words = ("logs", pod, "--namespace", namespace, "--all-containers", f"--tail={lines}", *more)
     return _kubectl(_program(), *words)
-
-
-def _get(kubectl: str, namespace: str, *what: str) -> dict[str, Any]:
-    return _object(_kubectl(kubectl, "get", *what, "--namespace", namespace, "--output", "json"))
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -320,8 +320,7 @@ class Link:
 
     def was_closed_under(self) -> bool:
         """Return whether a cancellation came from `close`: gRPC shows it as a cancellation of the caller's task."""
-        task = asyncio.current_task()
-        return self._closed and task is not None and task.cancelling() == 0
+        return self._closed and not was_cancelled()
 
     async def recover(self, broken: Connection) -> None:
         """Wait for an executor that answers, after `broken` did not. Raises SandboxEnded, UnavailableError."""
@@ -551,6 +550,12 @@ async def within(seconds: float, answer: Awaitable[Answer]) -> Answer:
             return await answer
     except TimeoutError as error:
         raise rpc_timeout_error(seconds) from error
+
+
+def was_cancelled() -> bool:
+    """Return whether the caller's task was cancelled: gRPC raises the same for a call that was."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def answers(connection: Connection) -> bool:

@@ -14,7 +14,7 @@ from sandfleet._wire.doubt import Doubt, ExecutorGoneError, ended_of_memory, unt
 from sandfleet._wire.events import OUT_OF_MEMORY, EventCollector, Piece
 from sandfleet._wire.heads import hear_later
 from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
-from sandfleet._wire.link import receive
+from sandfleet._wire.link import receive, was_cancelled
 from sandfleet._wire.retry import Retries, RetryBudget
 from sandfleet._wire.status import detail, never_sent
 from sandfleet.errors import AccessDenied, ProtocolError, SandboxEnded, SandfleetError
@@ -89,7 +89,7 @@ class ExecutionStream:
         self.patience = math.inf if timeout == 0 else (timeout or _LONGEST) + _MARGIN + people
         self._silent_after = 0.0
         self._connection: Connection | None = None
-        # That to the executor which the execution was given to.
+        # The execution was given to this executor; the connection may be another one by now.
         self._given_to: Connection | None = None
         self._service = service
         # The request to send again if no answer came; None for an execution that another client started.
@@ -214,7 +214,7 @@ class ExecutionStream:
             async with asyncio.timeout_at(self._silent_after):
                 envelope = await receive(self._call)
         except asyncio.CancelledError:
-            if doubt.gone and not _was_cancelled():
+            if doubt.gone and not was_cancelled():
                 raise ExecutorGoneError from None
             raise
         finally:
@@ -312,12 +312,6 @@ class ExecutionStream:
             return self._lose("ExecutorReplaced", message, EVERYTHING)
         message = f"The connection broke, the executor is there. {_UNKNOWN_EXTENT} It may still be running."
         return self._lose("ConnectionLost", message)
-
-
-def _was_cancelled() -> bool:
-    """Return whether the caller's task was cancelled: gRPC raises the same for a call that was."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _broke(error: api.aio.AioRpcError) -> bool:

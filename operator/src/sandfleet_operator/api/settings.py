@@ -54,8 +54,7 @@ class Starts:
 
     def __post_init__(self) -> None:
         """Raises FleetError."""
-        for one in fields(self):
-            _must(getattr(self, one.name) > 0, f"starts.{_camel(one.name)} is not above 0")
+        _check_above_zero(self, "starts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +223,13 @@ def is_pattern(pattern: str) -> bool:
 
 
 def _check_recovery(recovery: Recovery) -> None:
-    for one in fields(Recovery):
-        _must(getattr(recovery, one.name) > 0, f"recovery.{_camel(one.name)} is not above 0")
+    _check_above_zero(recovery, "recovery")
     _must(recovery.backoff_base <= recovery.backoff_max, "recovery.backoffBase is above recovery.backoffMax")
+
+
+def _check_above_zero(part: "Recovery | Starts", name: str) -> None:
+    for one in fields(part):
+        _must(getattr(part, one.name) > 0, f"{name}.{_camel(one.name)} is not above 0")
 
 
 def _must(holds: object, why: str) -> None:

@@ -351,7 +351,7 @@ class Reconciler:
             return
         try:
             await self._apply_action(action)
-        except BaseException:
+        except BaseException:  # Also a cancellation: the turn is another one's then.
             self._turns.give_back(meta.namespace, meta.uid)
             raise
         self._troubles.pop(meta.uid, None)

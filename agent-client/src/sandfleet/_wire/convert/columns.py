@@ -1,4 +1,4 @@
-"""What columns of Arrow unfold to: the bytes of a hostile table may be few."""
+"""Bounds on what columns of Arrow unfold to: the bytes of a hostile table may be few."""
 
 from __future__ import annotations
 

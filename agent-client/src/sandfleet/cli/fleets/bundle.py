@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import tarfile
 import time
 from collections.abc import Iterator
@@ -29,6 +28,8 @@ _MORE = {
     "sandboxes": ("codesandboxes", "--all-namespaces"),
     "queues": ("sandboxqueues", "--all-namespaces"),
     "snapshots": ("sandboxsnapshots", "--all-namespaces"),
+    "events": ("events", "-n", "SYSTEM"),
+    "processes": ("pods", "-n", "SYSTEM", "-l", "app.kubernetes.io/part-of=sandfleet"),
 }
 
 
@@ -58,31 +59,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _files(now: float) -> Iterator[tuple[str, bytes]]:
-    seen = installation.look()
+    seen, system = installation.look(_MORE), cluster.system_namespace()
     yield "checks.json", _text([asdict(check) for check in installation.examine(seen, now)])
     for name, objects in sorted(seen.objects.items()):
         yield f"objects/{name}.json", _text(without_secrets(objects))
-    system = os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
-    for name, words in (*_MORE.items(), ("events", ("events", "-n", system))):
-        try:
-            yield f"objects/{name}.json", _text(without_secrets(cluster.ask("get", *words).get("items") or []))
-        except SandfleetError as error:
-            yield f"objects/{name}.txt", error.message.encode()
-    for pod in _pods(system):
+    for name, why in sorted(seen.refused.items()):
+        yield f"objects/{name}.txt", why.encode()
+    for pod in (str(one["metadata"]["name"]) for one in seen.of("processes")):
         for name, more in ((pod, ()), (f"{pod}.previous", ("--previous",))):
             try:
                 said = cluster.log(pod, system, _LINES, *more)
             except SandfleetError as error:
                 said = error.message
             yield f"logs/{name}.log", said.encode()
-
-
-def _pods(system: str) -> list[str]:
-    try:
-        found = cluster.ask("get", "pods", "-n", system, "-l", "app.kubernetes.io/part-of=sandfleet").get("items") or []
-    except SandfleetError:
-        return []
-    return [str(one["metadata"]["name"]) for one in found]
 
 
 def without_secrets(value: Any) -> Any:

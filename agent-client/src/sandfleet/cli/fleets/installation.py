@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +17,13 @@ from sandfleet.cli import OK, PLATFORM
 from sandfleet.cli.checks import Check, show
 from sandfleet.errors import SandfleetError
 
-# Of the chart.
+# The chart needs it, too.
 _LEAST_KUBERNETES = (1, 32)
 _KINDS = ("codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues", "sandboxsnapshots")
 _OURS = ("-l", "app.kubernetes.io/part-of=sandfleet")
 _SANDBOXES = ("-l", "sandfleet.io/component=sandbox")
 _EVERYWHERE = "--all-namespaces"
-# What is read: the name → the words of `kubectl get`. SYSTEM stands for the namespace of the control plane.
+# Name → the words of `kubectl get` that read it. SYSTEM stands for the namespace of the control plane.
 _READ: Mapping[str, tuple[str, ...]] = {
     "kinds": ("customresourcedefinitions",),
     "deployments": ("deployments", "-n", "SYSTEM", *_OURS),
@@ -52,7 +51,7 @@ Objects = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Seen:
-    """What kubectl has shown: objects by the names above, and why others could not be read."""
+    """Objects that kubectl has shown, by the names above, and why others could not be read."""
 
     objects: Mapping[str, Objects]
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -75,22 +74,23 @@ def run(options: argparse.Namespace) -> int:
     return OK if ok else PLATFORM
 
 
-def look() -> Seen:
-    """Read the cluster of kubectl's context. Raises UnavailableError if there is none."""
+def look(also: Mapping[str, tuple[str, ...]] | None = None) -> Seen:
+    """Read the cluster of kubectl's context, and what `also` names. Raises UnavailableError if there is none."""
+    wanted = {**_READ, **(also or {})}
     version = cluster.ask("version").get("serverVersion") or {}
-    system = os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
+    system = cluster.system_namespace()
     objects: dict[str, Objects] = {}
     refused: dict[str, str] = {}
 
     def read(name: str) -> None:
-        words = (system if word == "SYSTEM" else word for word in _READ[name])
+        words = (system if word == "SYSTEM" else word for word in wanted[name])
         try:
-            objects[name] = cluster.ask("get", *words).get("items") or []
+            objects[name] = cluster.listed(*words)
         except SandfleetError as error:
             refused[name] = error.message
 
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(read, _READ))
+        list(pool.map(read, wanted))
     return Seen(objects, refused, str(version.get("gitVersion") or ""))
 
 
@@ -185,14 +185,12 @@ def _clocks(seen: Seen, now: float) -> Check:
     """Name the ready nodes whose kubelets date their heartbeats far from this machine's clock."""
     ready = {_name(one) for one in seen.of("nodes") if _holds(one, "Ready")}
     times = {_name(one): _time((one.get("spec") or {}).get("renewTime")) for one in seen.of("heartbeats")}
-    wrong = [f"{name} ({times[name] - now:+.0f} s)" for name in sorted(ready & set(times)) if _is_off(times[name], now)]
+    wrong = [
+        f"{name} ({times[name] - now:+.0f} s)" for name in sorted(ready & set(times)) if abs(times[name] - now) > _LATE
+    ]
     ok = not wrong
     why = f"{_some(wrong)} off this machine's clock: certificates and tokens end early or late; set up NTP"
     return Check("clocks", ok, "nodes agree with this machine" if ok else why)
-
-
-def _is_off(moment: float, now: float) -> bool:
-    return abs(moment - now) > _LATE
 
 
 def _storage(seen: Seen) -> Check:

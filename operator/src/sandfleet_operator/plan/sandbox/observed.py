@@ -238,6 +238,7 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
     state = _part(container, "state")
     waiting = _part(state, "waiting")
     disruption, why = _disruption(status, conditions)
+    scheduled = _first(conditions, "type", "PodScheduled")
     return Pod(
         name=meta.name,
         uid=meta.uid,
@@ -250,8 +251,8 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
         node=_word(spec, "nodeName"),
         runtime_class=_word(spec, "runtimeClassName"),
         address=_word(status, "podIP"),
-        unschedulable=_unschedulable(spec, conditions),
-        hold=_hold(conditions, _word(waiting, "reason")),
+        unschedulable=_unschedulable(spec, scheduled),
+        hold=_hold(scheduled, conditions, _word(waiting, "reason")),
         waiting=_word(waiting, "reason"),
         waiting_message=_word(waiting, "message"),
         ready=_first(conditions, "type", "Ready").get("status") == "True",
@@ -347,8 +348,7 @@ def _marks(conditions: Sequence[Mapping[str, Any]], running: Mapping[str, Any]) 
     return tuple(found)
 
 
-def _unschedulable(spec: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> str:
-    scheduled = _first(conditions, "type", "PodScheduled")
+def _unschedulable(spec: Mapping[str, Any], scheduled: Mapping[str, Any]) -> str:
     if scheduled.get("status") != "False":
         return ""
     gates = ", ".join(_word(gate, "name") for gate in _items(spec, "schedulingGates"))
@@ -357,8 +357,7 @@ def _unschedulable(spec: Mapping[str, Any], conditions: Sequence[Mapping[str, An
     return _word(scheduled, "message") or _word(scheduled, "reason") or "no node fits"
 
 
-def _hold(conditions: Sequence[Mapping[str, Any]], waiting: str) -> Hold:
-    scheduled = _first(conditions, "type", "PodScheduled")
+def _hold(scheduled: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]], waiting: str) -> Hold:
     if scheduled.get("status") == "False":
         return Hold.SCHEDULING_GATED if scheduled.get("reason") == GATED else Hold.UNSCHEDULABLE
     # Volumes and network are there by then.
