@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster.harness.layout import cache
@@ -90,13 +91,17 @@ def served(internet: Internet) -> Iterator[Process]:
         del os.environ[HOSTS]
 
 
+async def with_a_key(fleet: AsyncFleet, internet: Internet, env: str = "", **options: Any) -> AsyncSandbox:
+    """A sandbox with a key for the host."""
+    key = Header("Authorization", "Bearer {key}", key=KEY, env=env)
+    hosts = [internet.plain, internet.secure]
+    return await AsyncSandbox.create(fleet=fleet, egress=hosts, credentials={"host.test": key}, **options)
+
+
 @pytest.fixture
 async def sandbox(fleet: AsyncFleet, internet: Internet) -> AsyncIterator[AsyncSandbox]:
     """With a key for the host: its programs trust it by the session's own authority, without a word of theirs."""
-    key = Header("Authorization", "Bearer {key}", key=KEY, env="EXAMPLE_TOKEN")
-    made = await AsyncSandbox.create(
-        fleet=fleet, egress=[internet.plain, internet.secure], credentials={"host.test": key}
-    )
+    made = await with_a_key(fleet, internet, env="EXAMPLE_TOKEN")
     async with made:
         yield made
 
@@ -131,13 +136,7 @@ def uv() -> Path | None:
 @pytest.mark.skipif(uv() is None, reason="uv is not in the cache: make setup brings it")
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_uv_installs_a_wheel_and_a_source(fleet: AsyncFleet, internet: Internet, scheme: str) -> None:
-    key = Header("Authorization", "Bearer {key}", key=KEY)
-    made = AsyncSandbox.create(
-        fleet=fleet,
-        egress=[internet.plain, internet.secure],
-        credentials={"host.test": key},
-        mounts={"/mnt/uv": str(uv())},
-    )
+    made = with_a_key(fleet, internet, mounts={"/mnt/uv": str(uv())})
     where = internet.plain if scheme == "http" else internet.secure
     async with await made as sandbox:
         install = f"/mnt/uv/uv pip install -q -p /tmp/v -i {scheme}://{where}/simple outside inside"
@@ -227,13 +226,7 @@ async def test_maven_downloads_a_jar(sandbox: AsyncSandbox, internet: Internet) 
 
 @pytest.mark.skipif(rust() is None, reason="cargo or rustc is not installed")
 async def test_cargo_builds_with_a_crate(fleet: AsyncFleet, internet: Internet) -> None:
-    key = Header("Authorization", "Bearer {key}", key=KEY)
-    made = AsyncSandbox.create(
-        fleet=fleet,
-        egress=[internet.plain, internet.secure],
-        credentials={"host.test": key},
-        mounts={"/mnt/rust": str(rust())},
-    )
+    made = with_a_key(fleet, internet, mounts={"/mnt/rust": str(rust())})
     async with await made as sandbox:
         await sandbox.files.write("src/main.rs", 'fn main() { println!("{}", outside::value()); }')
         for url in (f"http://{internet.plain}", f"https://{internet.secure}"):

@@ -158,8 +158,7 @@ def _check_spread(constraints: tuple[Spread, ...]) -> None:
 
 def _check_labels(labels: Mapping[str, str]) -> None:
     for key, value in labels.items():
-        if names.is_reserved(key) or _is_isolating(key):
-            why = f"{key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod"
+        if why := _taken(key):
             raise ClaimReason.INVALID_LABEL.error(f"cannot label pods: {why}", "podLabels")
         check_label(key, value, doing="label pods")
 
@@ -169,8 +168,8 @@ def _check_annotations(annotations: Mapping[str, str]) -> None:
     if size > MAX_ANNOTATIONS:
         raise _annotation(f"{size} bytes of them are more than {MAX_ANNOTATIONS}")
     for key, value in annotations.items():
-        if names.is_reserved(key) or _is_isolating(key):
-            raise _annotation(f"{key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod")
+        if why := _taken(key):
+            raise _annotation(why)
         if "/" not in key:
             # Runtimes read keys without a domain as their settings: dev.gvisor.flag.network.
             better = f"example.com/{key[:40]}"
@@ -180,9 +179,13 @@ def _check_annotations(annotations: Mapping[str, str]) -> None:
             raise _annotation(f"the value of {key[:100]!r} has control characters")
 
 
-def _is_isolating(key: str) -> bool:
+def _taken(key: str) -> str:
+    """Why a template may not set this key; empty if it may."""
     domain = key.rpartition("/")[0].lower()
-    return any(domain == one or domain.endswith(f".{one}") for one in ISOLATING)
+    isolates = any(domain == one or domain.endswith(f".{one}") for one in ISOLATING)
+    if names.is_reserved(key) or isolates:
+        return f"{key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod"
+    return ""
 
 
 def _refusal(why: str) -> FleetError:
